@@ -36,10 +36,7 @@ FILLER_NAMES = {"found", "given", "known", "said", "one", "asked"}
 MOST_FILLERS = 2
 FILLERS = {
     "domain/versioned": 26,
-    "infra/entrypoints/explorer": 40,
-    "infra/entrypoints/http": 29,
     "infra/entrypoints/langgraph": 39,
-    "infra/entrypoints/mcp": 23,
     "infra/ledger": 20,
     "infra/store": 16,
     "projections/chat": 24,

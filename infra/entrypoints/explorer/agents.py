@@ -36,7 +36,7 @@ class Agents(Value, frozen=True, kw_only=True):
     Args:
         kind: Which of the two.
         threads, states: Those of the page, in the order that was asked for. Where few of many fit the filter, a page may have few
-            of them, or none, though others follow.
+            or none of them, though others follow.
         next: To be sent as `after` for those that follow; None where there are no more.
         q, owner, order, ascending: What was asked for.
     """
@@ -73,7 +73,7 @@ def agents(
             order=order,
             ascending=ascending,
             after=after or None,
-            keep=lambda one: _has(words, one.thread_id, *one.namespaces),
+            keep=lambda entry: _has(words, entry.thread_id, *entry.namespaces),
         )
     else:
         states, following = StateStore(call.ledger).list_part(
@@ -82,11 +82,11 @@ def agents(
             order=order,
             ascending=ascending,
             after=after or None,
-            keep=lambda one: _has(words, one.id, one.node),
+            keep=lambda entry: _has(words, entry.id, entry.node),
         )
     return Agents(
         kind=kind,
-        threads=[_row(call, one) for one in threads],
+        threads=[_row(call, entry) for entry in threads],
         states=states,
         next=following,
         q=q,
@@ -104,7 +104,7 @@ def _has(words: list[str], *names: str | None) -> bool:
 def _row(call: HttpCall, info: ThreadInfo) -> ThreadRow:
     with Threads(call.ledger).reading(info.thread_id) as thread:
         newest = max(
-            filter(None, map(thread.newest, info.namespaces)), key=lambda version: version.stored_at, default=None
+            filter(None, map(thread.newest, info.namespaces)), key=lambda record: record.stored_at, default=None
         )
     step, source = (None, None) if newest is None else step_of(newest.frames[METADATA])
     return ThreadRow(thread=info, assistants=assistants_of(info.namespaces), last_step=step, last_source=source)

@@ -10,7 +10,7 @@ from chatledger.domain.wire import Value
 
 _LINES: Final = 400
 _COMPARED: Final = 4000
-"""So many lines of two values are compared: hostile ones take quadratic time."""
+"""The most lines of two values that are compared: hostile ones take quadratic time."""
 
 _FIRST_HUNK: Final = ("@@ -0,0 ", "@@ -1 ", "@@ -1,")
 
@@ -29,7 +29,7 @@ class Change(Value, frozen=True, kw_only=True):
     Args:
         name: Its name.
         kind: Where it is.
-        lines: What differs with what is around it, at most 400 lines.
+        lines: The lines that differ, with two around them, at most 400.
         is_cut: Whether there is more.
     """
 
@@ -59,10 +59,10 @@ def _change(name: str, left: list[str] | None, right: list[str] | None) -> Chang
     old, new = left or [], right or []
     compared = unified_diff(old[:_COMPARED], new[:_COMPARED], n=2, lineterm="")
     # The first two lines name files; those of hunks count lines, and say nothing where one begins with the first line.
-    found = [
+    shown = [
         ChangedLine("@", "…") if line[0] == "@" else ChangedLine(line[0], line[1:])
         for line in islice(compared, 2, None)
         if not line.startswith(_FIRST_HUNK)
     ]
-    is_cut = len(found) > _LINES or max(len(old), len(new)) > _COMPARED
-    return Change(name=name, kind=kind, lines=found[:_LINES], is_cut=is_cut)
+    is_cut = len(shown) > _LINES or max(len(old), len(new)) > _COMPARED
+    return Change(name=name, kind=kind, lines=shown[:_LINES], is_cut=is_cut)

@@ -29,7 +29,7 @@ _HITS: Final = 200
 
 
 class PathEntry(Value, frozen=True, kw_only=True):
-    """A message of the path, its versions, the checkpoints at it, and whether the step that is shown made or moved it."""
+    """A message of the path, its versions, the checkpoints at it, and whether the last step concerns it."""
 
     entry: PageEntry
     checkpoints: list[str]
@@ -42,9 +42,9 @@ class ConversationPage(Value, frozen=True, kw_only=True):
 
     Args:
         chat: The chat.
-        branches: Its branches, the first 100 and the ones that are active and shown.
+        branches: Its branches: the first 100, the active one, and the one that is shown.
         branch_count: How many there are.
-        branch: The one whose path it is; None where no branch has the message that was asked for.
+        branch: The branch whose path it is; None where no branch has the message that was asked for.
         entries: Messages of the path, the oldest first.
         before: Begins the part before, None at the beginning.
         is_end: Whether the path ends here.
@@ -55,7 +55,7 @@ class ConversationPage(Value, frozen=True, kw_only=True):
         step: What happened last up to the moment that is shown, event by event; nothing for now.
         live: The answers that are being written.
         plan: The runs that an edit of the message that was asked for would make stale; None where there are none.
-        message_actions: What can be done with the message that was asked for; nothing where who asks may not write.
+        message_actions: What can be done with the message that was asked for; nothing where the caller may not write.
         chat_actions: What can be done with the chat, likewise.
     """
 
@@ -92,14 +92,14 @@ def chat(
         q: Words to be marked in the graph.
     """
     reader = call.reader
-    found = reader.get_chat(chat_id)
-    if found is None:
+    shown_chat = reader.get_chat(chat_id)
+    if shown_chat is None:
         raise ChatNotFoundError(chat_id)
     branches = reader.list_branches(chat_id)
     selected = _selected(call, chat_id, m)
-    active = next((one.name for one in branches if one.is_active), None)
+    active = next((listed.name for listed in branches if listed.is_active), None)
     shown = (branch or active) if selected is None else _branch_of(call, selected, branch)
-    entries, start, is_end = _path(call, found, shown, selected, before)
+    entries, start, is_end = _path(call, shown_chat, shown, selected, before)
     step = _step(call, chat_id)
     changed = {message_id for recorded in step for message_id in messages_of(recorded)}
     flags: dict[str, list[str]] = {}
@@ -107,11 +107,13 @@ def chat(
         flags.setdefault(checkpoint.message_id, []).append(checkpoint.name)
     points = reader.list_branch_points(chat_id, limit=_POINTS)
     of_message, of_chat = chat_actions(
-        call, chat_id, next((one for one in branches if one.name == shown), None), selected
+        call, chat_id, next((listed for listed in branches if listed.name == shown), None), selected
     )
     return ConversationPage(
-        chat=found,
-        branches=[one for at, one in enumerate(branches) if at < _BRANCHES or one.is_active or one.name == shown],
+        chat=shown_chat,
+        branches=[
+            listed for at, listed in enumerate(branches) if at < _BRANCHES or listed.is_active or listed.name == shown
+        ],
         branch_count=len(branches),
         branch=shown,
         entries=[
@@ -129,7 +131,9 @@ def chat(
         point_count=points.total,
         hits=list(reader.search(q, chat_id=chat_id, limit=_HITS)) if q.strip() else [],
         step=[describe_event(recorded) for recorded in step],
-        live=[one for one in call.ledger.list_live(chat_id) if one.status == "writing"] if call.moment is None else [],
+        live=[]
+        if call.moment is not None
+        else [stream for stream in call.ledger.list_live(chat_id) if stream.status == "writing"],
         plan=_plan(call, selected),
         message_actions=of_message,
         chat_actions=of_chat,
@@ -139,10 +143,10 @@ def chat(
 def _selected(call: HttpCall, chat_id: str, message_id: str) -> Message | None:
     if not message_id:
         return None
-    found = call.reader.get_message(message_id)
-    if found is None or found.chat_id != chat_id:
+    message = call.reader.get_message(message_id)
+    if message is None or message.chat_id != chat_id:
         raise MessageNotFoundError(message_id, chat_id=chat_id)
-    return found
+    return message
 
 
 def _plan(call: HttpCall, selected: Message | None) -> RegenerationPlan | None:
@@ -180,20 +184,21 @@ def _step(call: HttpCall, chat_id: str) -> list[Recorded]:
     position = None if call.moment is None else last_position(call, chat_id, call.reader.position)
     if position is None:
         return []
-    found: list[Recorded] = []
+    events: list[Recorded] = []
+    # No commit has more events than that, so the last one of the chat begins after it.
     for recorded in call.ledger.history(chat_id, after=max(position - MAX_COMMIT_EVENTS, 0), up_to=position):
-        found = [*found, recorded] if found and found[-1].event.rest else [recorded]
-    return found
+        events = [*events, recorded] if events and events[-1].event.rest else [recorded]
+    return events
 
 
 def file(call: HttpCall, chat_id: str, message_id: str, index: Annotated[int, msgspec.Meta(ge=0)]) -> Response:
     """Read the file that a part of a message holds."""
     message = call.reader.get_message(message_id)
-    found = None if message is None or message.chat_id != chat_id else file_of(message, index)
-    if found is None:
+    content = None if message is None or message.chat_id != chat_id else file_of(message, index)
+    if content is None:
         msg = f"message {message_id!r} of chat {chat_id!r} has no file at {index}"
         raise NotFoundError(msg)
-    return found
+    return content
 
 
 PAGES: Final = (

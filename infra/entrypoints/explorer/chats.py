@@ -1,12 +1,11 @@
 """The page of all chats: filtered by their words, sorted, with what is written just now, and agents' threads and states beside."""
 
 import re
-from collections.abc import Iterable
 from typing import Annotated, Final
 
 import msgspec
 
-from chatledger.domain.values import Chat, SearchHit
+from chatledger.domain.values import Chat
 from chatledger.domain.wire import Value
 
 from ...ledger.graph.state_store import StateStore
@@ -20,14 +19,14 @@ _ROWS: Final = 50
 _HITS: Final = 200
 _SNIPPETS: Final = 3
 _TITLES: Final = 1000
-"""So many of the chats that changed last have their titles looked through."""
+"""Titles are in no index: only those of the chats that changed last are looked through, this many."""
 
 _BESIDE: Final = 10
 _SPACES: Final = re.compile(r"\s+")
 
 
 class Snippet(Value, frozen=True, kw_only=True):
-    """A passage of a message that was found, with what was sought between `<mark>` and `</mark>`; not escaped for HTML."""
+    """A passage of a message that a search found, with the matches between `<mark>` and `</mark>`; not escaped for HTML."""
 
     message_id: str
     role: str
@@ -35,7 +34,7 @@ class Snippet(Value, frozen=True, kw_only=True):
 
 
 class ChatRow(Value, frozen=True, kw_only=True):
-    """A chat, what of it was found, and whether an answer is being written in it just now."""
+    """A chat, the passages that a search found in it, and whether an answer is being written in it just now."""
 
     chat: Chat
     snippets: list[Snippet]
@@ -85,18 +84,18 @@ def chats(
     next_id: str | None = None
     is_degraded = False
     if sought:
-        found, is_degraded = _search(call, sought, user_id)
+        rows, is_degraded = _search(call, sought, user_id)
     else:
         listed = call.reader.list_chats(
             user_id=user_id, order=order, ascending=ascending, limit=_ROWS + 1, after=after or None
         )
-        found = [(chat, list[Snippet]()) for chat in listed[:_ROWS]]
+        rows = [(chat, list[Snippet]()) for chat in listed[:_ROWS]]
         next_id = listed[_ROWS - 1].id if len(listed) > _ROWS else None
     is_first = call.moment is None and after is None and not sought and user_id is None
     threads = Threads(call.ledger).list_part(limit=_BESIDE) if is_first else ThreadPart([], None)
     states = StateStore(call.ledger).list_part(limit=_BESIDE) if is_first else StatePart([], None)
     return Chats(
-        rows=[ChatRow(chat=chat, snippets=snippets, is_live=chat.id in live) for chat, snippets in found],
+        rows=[ChatRow(chat=chat, snippets=snippets, is_live=chat.id in live) for chat, snippets in rows],
         next=next_id,
         threads=threads.threads,
         has_more_threads=threads.next is not None,
@@ -114,29 +113,25 @@ def _search(call: HttpCall, sought: str, user_id: str | None) -> tuple[list[tupl
     hits = call.reader.search(_while_typing(sought), user_id=user_id, limit=_HITS)
     by_chat: dict[str, list[Snippet]] = {}
     for hit in hits:
-        by_chat.setdefault(hit.message.chat_id, []).append(_snippet(hit))
-    titled = _titled(call.reader.list_chats(user_id=user_id, limit=_TITLES), sought)
-    chats = {chat.id: chat for chat in titled}
+        snippet = Snippet(message_id=hit.message.id, role=hit.message.name, text=_SPACES.sub(" ", hit.snippet))
+        by_chat.setdefault(hit.message.chat_id, []).append(snippet)
+    words = sought.casefold().split()
+    chats = {
+        chat.id: chat
+        for chat in call.reader.list_chats(user_id=user_id, limit=_TITLES)
+        if all(word in f"{chat.title or ''} {chat.id}".casefold() for word in words)
+    }
     for chat_id in by_chat:
         if chat_id not in chats and (chat := call.reader.get_chat(chat_id)) is not None:
             chats[chat_id] = chat
-    found = [(chat, by_chat.get(chat.id, [])[:_SNIPPETS]) for chat in chats.values()]
-    return found[:_ROWS], hits.is_degraded
-
-
-def _titled(listed: Iterable[Chat], sought: str) -> list[Chat]:
-    """Those with the words in their titles or ids, whatever their case."""
-    words = sought.casefold().split()
-    return [chat for chat in listed if all(word in f"{chat.title or ''} {chat.id}".casefold() for word in words)]
+    rows = [(chat, by_chat.get(chat.id, [])[:_SNIPPETS]) for chat in chats.values()]
+    return rows[:_ROWS], hits.is_degraded
 
 
 def _while_typing(sought: str) -> str:
-    """Return a query in which the last word may be the begin of one."""
+    """Return a query in which the last word may be the beginning of a longer one."""
+    # The page asks while somebody types. An operator, a closed quote or bracket is no beginning of a word.
     return sought + "*" if sought[-1].isalnum() and sought.rpartition(" ")[2] not in {"AND", "OR", "NOT"} else sought
-
-
-def _snippet(hit: SearchHit) -> Snippet:
-    return Snippet(message_id=hit.message.id, role=hit.message.name, text=_SPACES.sub(" ", hit.snippet))
 
 
 def _live(call: HttpCall) -> frozenset[str]:

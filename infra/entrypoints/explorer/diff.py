@@ -21,7 +21,11 @@ _CHOICES: Final = 100
 """So many branches, and so many checkpoints, are offered; any other one can be named."""
 
 _WORDS: Final = 500
+"""The most words of a message that are compared: a comparison takes quadratic time."""
+
 _SIMILAR: Final = 0.3
+"""The least similarity, from 0 to 1, of two messages that are shown as versions of one."""
+
 _NOW: Final = "@now"
 
 
@@ -123,7 +127,7 @@ def diff(call: HttpCall, chat_id: str, *, left: str = "", right: str = "") -> Di
 
 
 class _End:
-    """One side of a comparison, and what it points to; of a moment also its branches and checkpoints."""
+    """One side of a comparison, and the message that it points to; of a moment also its branches and checkpoints."""
 
     def __init__(self, call: HttpCall, chat_id: str, name: str) -> None:
         self.name, self.is_moment = name, name.startswith("@")
@@ -147,12 +151,12 @@ class _End:
 
     def pointers(self) -> dict[tuple[Literal["branch", "checkpoint"], str], str | None]:
         """Return the message that each branch and checkpoint points to."""
-        found: dict[tuple[Literal["branch", "checkpoint"], str], str | None] = {
+        heads: dict[tuple[Literal["branch", "checkpoint"], str], str | None] = {
             ("branch", branch.name): branch.head_message_id for branch in self.branches
         }
         for checkpoint in self.checkpoints:
-            found["checkpoint", checkpoint.name] = checkpoint.message_id
-        return found
+            heads["checkpoint", checkpoint.name] = checkpoint.message_id
+        return heads
 
 
 def _moved(left: _End, right: _End) -> list[Pointer]:
@@ -169,15 +173,15 @@ def _parted(reader: Ledger | LedgerView, ends: list[_End]) -> tuple[Message | No
     heads = [end.head for end in ends]
     if heads[0] is None or heads[1] is None:
         return None, 0, [[] if head is None else reader.get_chain(head) for head in heads]
-    found = reader.diff(heads[0], heads[1])
-    return found.common, found.common_count, [found.only_a, found.only_b]
+    divergence = reader.diff(heads[0], heads[1])
+    return divergence.common, divergence.common_count, [divergence.only_a, divergence.only_b]
 
 
 def _diff_row(left: Message | None, right: Message | None) -> DiffRow:
     is_edit = False
     if left is not None and right is not None and left.name == right.name:
-        is_said = right.id == _replacement(left) or left.id == _replacement(right)
-        is_edit = is_said or _similarity(left.text, right.text) >= _SIMILAR
+        is_annotated = right.id == _replacement(left) or left.id == _replacement(right)
+        is_edit = is_annotated or _similarity(left.text, right.text) >= _SIMILAR
     return DiffRow(left=left, right=right, is_edit=is_edit)
 
 
@@ -201,9 +205,9 @@ def _side(end: _End, messages: list[Message]) -> Side:
 
 
 def _usage(message: Message) -> Mapping[str, Any] | None:
-    """The usage that a message came with, or that was said of it later."""
-    said = {} if message.annotation is None else message.annotation.metadata
-    for metadata in (message.metadata, said):
+    """The usage that a message came with, or that an annotation added later."""
+    annotated = {} if message.annotation is None else message.annotation.metadata
+    for metadata in (message.metadata, annotated):
         usage = metadata.get("usage")
         if isinstance(usage, Mapping):
             return cast("Mapping[str, Any]", usage)

@@ -148,7 +148,7 @@ class Explorer:
             current=current,
             navigation=[page for page in PAGES if page.title is not None],
             theme=theme if theme in _THEMES else "",
-            at=None if call is None or call.moment is None else call.given("at"),
+            at=None if call is None or call.moment is None else call.sent("at"),
             position=None if call is None or call.moment is not None else call.position,
             twin=_twin_of(request),
             csrf=None if session is None else session.csrf,

@@ -18,8 +18,8 @@ class EntryLinks:
         secret: What they are made from; new for each start of the server.
         address: Of the first page, such as `http://127.0.0.1:8230/`.
         folder: Where the processes of one server mark which links were used; None for a single process.
-        tell: Called with each link that follows one that was used.
-        user_id: As whom browsers ask that came by a link; None for everybody.
+        tell: Called with the next link when one was used.
+        user_id: The user that browsers act as that came by a link; None for everybody.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class EntryLinks:
         return f"{self._address}sign-in?{PARAMETER}={self._token(self._count())}"
 
     def use(self, token: str) -> bool:
-        """Whether this is the token of the current link. It is no more, then."""
+        """Take the token of a link; False where it is not the current one. The next link is the current one then."""
         number = self._count()
         if not hmac.compare_digest(token.encode(), self._token(number).encode()) or not self._mark(number):
             return False
@@ -61,6 +61,7 @@ class EntryLinks:
         """Mark a link as used; False where another process was sooner."""
         if self._folder is not None:
             try:
+                # The file system decides between processes: making a file that is there fails for all but one.
                 self._marker(number).touch(exist_ok=False)
             except FileExistsError:
                 return False

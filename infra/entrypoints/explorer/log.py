@@ -53,17 +53,17 @@ def log(
 ) -> LogPage:
     """Read the last events of the log, or those before a position."""
     end = call.reader.position if before is None else max(before - 1, 0)
-    found, reached = _last_events(_Filter(call, chat, topic, actor), end, _ROWS)
-    return LogPage(rows=list(map(_row, reversed(found))), position=end, older=reached + 1 if reached else None)
+    events, reached = _last_events(_Filter(call, chat, topic, actor), end, _ROWS)
+    return LogPage(rows=list(map(_row, reversed(events))), position=end, older=reached + 1 if reached else None)
 
 
 def log_rows(
     call: HttpCall, *, after: Position, chat: str | None = None, topic: str | None = None, actor: str | None = None
 ) -> LogPage:
     """Read the events after a position, as rows for a page that is shown."""
-    found = list(islice(_Filter(call, chat, topic, actor).events(after, None), _WINDOW))
-    end = found[-1].position if found else after
-    return LogPage(rows=list(map(_row, reversed(found))), position=end, older=None)
+    events = list(islice(_Filter(call, chat, topic, actor).events(after, None), _WINDOW))
+    end = events[-1].position if events else after
+    return LogPage(rows=list(map(_row, reversed(events))), position=end, older=None)
 
 
 class _Filter:
@@ -85,8 +85,8 @@ class _Filter:
 
 def last_position(call: HttpCall, chat_id: str, end: int) -> int | None:
     """Return the position of the last event of a chat up to one; None where it has none."""
-    found, _ = _last_events(_Filter(call, chat_id, None, None), end, 1)
-    return found[-1].position if found else None
+    events, _ = _last_events(_Filter(call, chat_id, None, None), end, 1)
+    return events[-1].position if events else None
 
 
 def _last_events(wanted: _Filter, end: int, count: int) -> tuple[list[Recorded], int]:
@@ -96,20 +96,20 @@ def _last_events(wanted: _Filter, end: int, count: int) -> tuple[list[Recorded],
     The log is read forwards only: in windows, each before the one that was read, and wider. What lies between the events of a
     chat costs nothing, so that its first event is always found; with other filters so much of the log is searched.
     """
-    found: list[Recorded] = []
+    events: list[Recorded] = []
     low, size = end, _WINDOW
-    while low > 0 and len(found) < count and (not wanted.is_sparse or end - low < _SEARCHED):
+    while low > 0 and len(events) < count and (not wanted.is_sparse or end - low < _SEARCHED):
         start = max(low - size, 0)
         # One more than is looked at shows that the window was too wide.
         part = list(islice(wanted.events(start, low), _SEARCHED + 1))
         if len(part) > _SEARCHED and size > _WINDOW:
             size = max(size // _WIDER, _WINDOW)
             continue
-        found, low, size = part + found, start, size * _WIDER
-    if len(found) > count:
-        found = found[-count:]
-        low = found[0].position - 1
-    return found, low
+        events, low, size = part + events, start, size * _WIDER
+    if len(events) > count:
+        events = events[-count:]
+        low = events[0].position - 1
+    return events, low
 
 
 def _row(recorded: Recorded) -> LogRow:

@@ -30,7 +30,7 @@ MOST_CODE: Final = 200_000
 """Of longer code and JSON only the beginning is shown; the page's JSON has all of it."""
 
 _COMPARED: Final = 500
-"""So many words of two texts are compared: hostile ones take quadratic time."""
+"""The most words of two texts that are compared: hostile ones take quadratic time."""
 
 _WORD: Final = re.compile(r"\s*\S+|\s+$")
 _LINKS: Final = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
@@ -126,6 +126,7 @@ def json_code(value: Any) -> Markup:
 
 def marked(snippet: str) -> Markup:
     """Return a passage that a search found, with its matches marked."""
+    # Escaped first, then the marks are put back. A text that has `<mark>` itself is marked there too, which does no harm.
     return escape(snippet).replace(escape("<mark>"), Markup("<mark>")).replace(escape("</mark>"), Markup("</mark>"))
 
 
@@ -144,12 +145,12 @@ def _highlighted(text: str, language: str) -> str:
         lexer = get_lexer_by_name(language, stripnl=False)
     except ClassNotFound:
         return html.escape(text)
-    found: str = highlight(text, lexer, _FORMATTER)
-    return found
+    spans: str = highlight(text, lexer, _FORMATTER)
+    return spans
 
 
 class _Renderer(RendererHTML):
-    """HTML for the tokens of Markdown; the few that are not as usual."""
+    """HTML for the tokens of Markdown that differ from the library's."""
 
     def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         """A block of code, in the language that it names."""
@@ -208,13 +209,14 @@ def _below(tag: str) -> str:
 
 
 def _cell(token: Token) -> str:
-    """Return the begin of a cell, whose alignment Markdown gives as a style, which the page's policy forbids."""
+    """Return the beginning of a cell."""
+    # Markdown gives its alignment as a style, which the page's policy forbids.
     side = str(token.attrGet("style") or "").removeprefix("text-align:")
     return f'<{token.tag} align="{side}">' if side in {"left", "center", "right"} else f"<{token.tag}>"
 
 
 def _filtered(tag: str, attribute: str, value: str) -> str | None:
-    """Keep addresses that lead out of here, and images that are there."""
+    """Keep addresses of other servers, and images that are in the text."""
     if attribute == "href":
         return value if is_followed(value) else None
     if attribute == "src":
@@ -244,7 +246,7 @@ def changed_words(own: str, other: str, tag: Literal["del", "ins"]) -> Markup:
     parts: list[str] = []
     for op, start, end, _, _ in blocks:
         text = str(escape("".join(mine[start:end])))
-        said = text.lstrip()
-        is_marked = op != "equal" and said
-        parts.append(f"{text[: len(text) - len(said)]}<{tag}>{said}</{tag}>" if is_marked else text)
+        words = text.lstrip()
+        is_marked = op != "equal" and words
+        parts.append(f"{text[: len(text) - len(words)]}<{tag}>{words}</{tag}>" if is_marked else text)
     return Markup("".join(parts) + str(escape(rest)))  # noqa: S704 - every part was escaped

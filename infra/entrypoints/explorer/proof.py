@@ -30,19 +30,19 @@ class Proof(Value, frozen=True, kw_only=True):
 def proof(call: HttpCall, *, verify: bool = False) -> Proof:
     """Read where the log ends; with `verify`, check all of it first."""
     may_verify = _may_verify(call)
-    found: Verification | None = None
+    verified: Verification | None = None
     problem: dict[str, Any] | None = None
     if verify:
         _require(call)
         try:
-            found = call.ledger.verify()
+            verified = call.ledger.verify()
         except (ChainIntegrityError, CorruptStateError) as error:
             problem = problem_of(error)
     return Proof(
         position=call.ledger.position,
         may_verify=may_verify,
         may_sign=may_verify and call.service.anchor_key is not None,
-        verified=found,
+        verified=verified,
         problem=problem,
     )
 

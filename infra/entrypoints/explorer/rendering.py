@@ -54,7 +54,7 @@ def blocks_of(message: Message) -> list[Block]:
     """
     Return the blocks of a message, of whatever form that is known, or text.
 
-    What is none of them, or cannot be read as what it seems to be, is one block with its JSON.
+    A message of no known form, or that cannot be read as the form it names, is one block with its JSON.
     """
     items = reading.items_of(message.form, message.data, message.name, message)
     is_read = reading.known_form(message.form) is not None and all(item.source is message for item in items)
@@ -98,12 +98,12 @@ def _call(index: int, part: dict[str, Any], kind: str) -> Block:
         state = "preparing" if part.get("state") == _PREPARING else "running"
     else:
         state = "failed" if result.is_error else "done"
-    given: Any = part.get("input", part.get("rawInput"))
+    arguments: Any = part.get("input", part.get("rawInput"))
     return Block(
         kind="tool",
         title=(text_at(part, "toolName") or "") if kind == DYNAMIC_TOOL else kind.removeprefix(TOOL_PREFIX),
         detail=text_at(part, "toolCallId") or "",
-        html=Markup() if given is None else json_code(given),
+        html=Markup() if arguments is None else json_code(arguments),
         outcome=None if result is None else json_code(_text_of(result, part)),
         state=state,
         index=index,
@@ -136,7 +136,7 @@ def file_of(message: Message, index: int) -> Response | None:
     """
     Return the answer with the file that a part of a message holds; None where it holds none.
 
-    Images of kinds in which nothing runs are shown by the browser; everything else it keeps, and opens nothing.
+    The browser shows images of kinds in which nothing runs; everything else it saves, and opens nothing.
     """
     parts = message.parts
     fields = object_at(parts[index] if index < len(parts) else None)
@@ -151,6 +151,7 @@ def file_of(message: Message, index: int) -> Response | None:
     media = head.partition(";")[0].lower() if is_shown_image(url) else _DOWNLOAD
     name = quote(text_at(fields, "filename") or "file", safe="", errors="replace")
     headers = SAFE_HEADERS | {
+        # Opened by itself it would be a page of this server; sandboxed it has no origin, and no session.
         "Content-Security-Policy": "default-src 'none'; sandbox",
         "Content-Disposition": f"{'attachment' if media == _DOWNLOAD else 'inline'}; filename*=UTF-8''{name}",
         "Cache-Control": "private, max-age=3600",

@@ -66,7 +66,7 @@ def search(
         q,
         chat_id=chat or None,
         user_id=owner or None,
-        roles=[one for one in role or () if one],
+        roles=[name for name in role or () if name],
         within=parts,
         since=_time(since, "since"),
         until=_time(until, "until", is_end=True),
@@ -77,8 +77,8 @@ def search(
     for hit in hits[:_ROWS]:
         chat_id = hit.message.chat_id
         if chat_id not in titles:
-            found = call.reader.get_chat(chat_id)
-            titles[chat_id] = None if found is None else found.title
+            in_chat = call.reader.get_chat(chat_id)
+            titles[chat_id] = None if in_chat is None else in_chat.title
     has_more = len(hits) > _ROWS and offset + _ROWS <= _DEEPEST
     return SearchPage(
         hits=[Hit(chat_title=titles[hit.message.chat_id], hit=hit) for hit in hits[:_ROWS]],

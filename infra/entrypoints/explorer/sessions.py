@@ -29,7 +29,7 @@ FORMS: Final = "/do/"
 """How the paths begin that forms are sent to, which prove by a field that a page of this server sent them."""
 
 SESSION_S: Final = 12 * 3600
-"""How long a browser stays signed in that asks for nothing."""
+"""The time after which a browser that asked for nothing is signed out, in seconds."""
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -40,11 +40,11 @@ def _now() -> int:
 
 class Session(msgspec.Struct, frozen=True):
     """
-    What the cookie of a session holds, readable for the server only.
+    The content of a session's cookie, readable for the server only.
 
     Args:
         key: The key or token that was shown, which is looked at anew with each request; None for a link.
-        csrf: What requests that change something have to carry in a header.
+        csrf: The token that requests that change something carry in a header, as pages of other servers cannot read it.
     """
 
     key: str | None
@@ -79,14 +79,17 @@ class Sessions:
         if sealed is None:
             return None
         try:
-            found = msgspec.msgpack.decode(self._sealing.decrypt_at_time(sealed, SESSION_S, self._now()), type=Session)
+            session = msgspec.msgpack.decode(
+                self._sealing.decrypt_at_time(sealed, SESSION_S, self._now()), type=Session
+            )
         except (InvalidToken, msgspec.DecodeError, ValueError):  # the last for what is no ASCII
             return None
-        return found if (found.key is None) == (self.links is not None) else None
+        # A session by a link ends where keys let in, and the other way round: the way in was changed since.
+        return session if (session.key is None) == (self.links is not None) else None
 
     async def principal(self, request: Request) -> Principal | None:
         """
-        Return who asks, by the session of a request; None where it has none that holds.
+        Return the caller by the session of a request; None where it has none that holds.
 
         Raises:
             RequestError: It changes something, and does not prove that a page of this server sent it.
@@ -99,14 +102,14 @@ class Sessions:
             self.check_proof(session, request.headers.get(CSRF_HEADER, ""))
         return principal
 
-    def check_proof(self, session: Session | None, given: str) -> None:
+    def check_proof(self, session: Session | None, proof: str) -> None:
         """
-        Look whether a request that changes something was sent by a page of this server.
+        Check that a request that changes something was sent by a page of this server.
 
         Raises:
             RequestError: It has a session, but not what only the pages of that know.
         """
-        if session is not None and not hmac.compare_digest(given.encode(), session.csrf.encode()):
+        if session is not None and not hmac.compare_digest(proof.encode(), session.csrf.encode()):
             msg = f"a request with a session that changes something needs the header {CSRF_HEADER}; load the page again"
             raise RequestError(403, msg, name="CsrfError")
 
@@ -190,6 +193,7 @@ def kept_session_key(beside: Path | None) -> bytes:
 
 def _make(path: Path) -> None:
     """Make a file with a new key, which is there whole or not at all, and readable for its owner only."""
+    # A link, not a rename: of two processes that start together the second must take the key of the first.
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as file:
         file.write(new_session_key() + b"\n")
         file.flush()
@@ -198,10 +202,11 @@ def _make(path: Path) -> None:
 
 
 def _headers(key: str) -> Mapping[str, str]:
+    # Whether it is a key or a token only the application's function knows, and it may look at either header.
     return {"x-api-key": key, "authorization": f"Bearer {key}"}
 
 
 def _cookie_name(request: Request) -> str:
-    """Cookies do not belong to a port: servers of one machine would sign each other's browsers out."""
+    """The name of the cookie: that of another port is another, as browsers send cookies to all ports of a host (RFC 6265, 8.5)."""
     server = request.scope.get("server") or ("", None)
     return f"chatledger-{server[1] or 'session'}"

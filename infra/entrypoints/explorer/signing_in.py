@@ -104,13 +104,20 @@ def _asked_for(request: Request) -> str:
 
 
 def _local(target: str | None) -> str:
-    """Return where to go on, if that is a page of this server; else the first page."""
+    """Return the page to go on with, if it is one of this server; else the first page."""
+    # Browsers take `//host` and `/\\host` for another server: a link to the sign-in page would lead there with our name on it.
     is_local = target is not None and target.startswith("/") and target[1:2] not in {"/", "\\"} and target.isprintable()
     return target if is_local and target is not None else "/"
 
 
 def check_origin(request: Request) -> None:
-    """Refuse a form of another server's page. Browsers say so; what they call this server may be the name of a proxy."""
+    """
+    Refuse a form of another server's page.
+
+    Raises:
+        RequestError: The browser says that it is one.
+    """
+    # `Sec-Fetch-Site` first: behind a proxy that changes `Host`, `Origin` has a name of this server that it does not know.
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     is_ours = origin is None or origin.partition("://")[2] == request.headers.get("host")
     if site not in {"same-origin", "none"} if site is not None else not is_ours:

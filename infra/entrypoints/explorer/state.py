@@ -77,7 +77,7 @@ def state(
     if shown is None or shown.version != wanted or values is None:
         raise _absent(state_id)
     earlier = store.history(state_id, limit=1, before=wanted)
-    other = to or shown.parent or next((one.version for one in earlier), None)
+    other = to or shown.parent or next((listed_version.version for listed_version in earlier), None)
     old = None if other is None else store.get(state_id, other)
     if to is not None and old is None:
         raise _absent(state_id)
@@ -97,10 +97,10 @@ def state(
 def _info(store: StateStore, state_id: str) -> StateInfo:
     try:
         key = parse_state_id(state_id)
-        found = store.list(user_id=key.user_id, conversation_id=key.conversation_id)
+        states = store.list(user_id=key.user_id, conversation_id=key.conversation_id)
     except (InvalidValueError, AccessDeniedError):
-        found = []
-    info = next((one for one in found if one.id == state_id), None)
+        states = []
+    info = next((listed for listed in states if listed.id == state_id), None)
     if info is None:
         raise _absent(state_id)
     return info

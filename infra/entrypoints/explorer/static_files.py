@@ -64,18 +64,19 @@ class StaticFiles:
         Raises:
             RequestError: There is none of this name.
         """
-        found = self._files.get(request.path_params["name"])
-        if found is None:
+        file = self._files.get(request.path_params["name"])
+        if file is None:
             raise RequestError(404, "there is no such file", name="NotFound")
-        return self._answer(request, found, is_current=request.path_params["version"] == self.version)
+        return self._answer(request, file, is_current=request.path_params["version"] == self.version)
 
     async def answer_icon(self, request: Request) -> Response:
         """Answer with the icon, for which browsers ask by themselves where no page names one."""
+        # Its path has no hash, so browsers ask each time whether it changed.
         return self._answer(request, self._files["icon.svg"], is_current=False)
 
     @staticmethod
-    def _answer(request: Request, found: tuple[bytes, bytes, str], *, is_current: bool) -> Response:
-        content, compressed, media_type = found
+    def _answer(request: Request, file: tuple[bytes, bytes, str], *, is_current: bool) -> Response:
+        content, compressed, media_type = file
         headers = SAFE_HEADERS | {"Cache-Control": _FOR_EVER if is_current else "no-cache", "Vary": "Accept-Encoding"}
         if "gzip" in request.headers.get("accept-encoding", ""):
             return Response(compressed, 200, headers | {"Content-Encoding": "gzip"}, media_type)

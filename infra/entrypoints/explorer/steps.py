@@ -27,10 +27,11 @@ _READ_AT_ONCE: Final = 20_000
 _KEPT_CHATS: Final = 64
 _LEAST_IDLE_MS: Final = 60_000
 _IDLE_GAPS: Final = 20
+"""A pause is idle from so many times the median of all pauses on, and never below a minute."""
 _NEAR: Final = 20
-"""So many events are read to find the time of a position."""
+"""The most events that are read to find the time of a position."""
 _LEFT_OUT: Final = 200
-"""So small a part of the steps is not seen in the density, which costs a look at each of them."""
+"""The density is counted anew when the steps have grown by this part of them: less is not seen, and each count looks at all."""
 
 
 class ChatStep(Value, frozen=True, kw_only=True):
@@ -64,7 +65,7 @@ class StepWindow(Value, frozen=True, kw_only=True):
     """
     A window of the steps of a chat.
 
-    `total` counts all that are known; where `is_complete` is false, there are more, which the next request finds. `index` is
+    `total` counts all that were read; where `is_complete` is false, there are more, which the next request finds. `index` is
     the number of the last step up to the moment that was asked for, None without one.
     """
 
@@ -88,19 +89,18 @@ def steps(
     chat = call.ledger.get_chat(chat_id)
     if chat is None:
         raise ChatNotFoundError(chat_id)
-    caches = _CACHES.setdefault(call.service, _Cache())
-    known = caches.known(call.principal.user_id, chat)
-    with known.lock:
-        is_complete = known.read(call.ledger, chat_id)
-        index = None if around is None else known.number_at(around)
+    events = _CACHES.setdefault(call.service, _Cache()).events_of(call.principal.user_id, chat)
+    with events.lock:
+        is_complete = events.read(call.ledger, chat_id)
+        index = None if around is None else events.number_at(around)
         if index is not None:
             first = max(index - limit // 2, 0)
         return StepWindow(
-            total=len(known.positions),
+            total=len(events.positions),
             is_complete=is_complete,
             index=index,
-            steps=[known.step(number) for number in range(first, min(first + limit, len(known.positions)))],
-            density=known.density(buckets),
+            steps=[events.step(number) for number in range(first, min(first + limit, len(events.positions)))],
+            density=events.density(buckets),
         )
 
 
@@ -123,7 +123,7 @@ def ledger_steps(
     index = None if around is None else max(min(_position_of(call, around), total) - 1, 0)
     if index is not None:
         first = max(index - limit // 2, 0)
-    found = call.ledger.history(after=first, up_to=min(first + limit, total)) if first < total else ()
+    commits = call.ledger.history(after=first, up_to=min(first + limit, total)) if first < total else ()
     return StepWindow(
         total=total,
         is_complete=True,
@@ -135,17 +135,17 @@ def ledger_steps(
                 at=recorded.occurred_at,
                 type=recorded.type,
             )
-            for recorded in found
+            for recorded in commits
         ],
         density=_LEDGERS.setdefault(call.service, _LedgerPace()).density(call.ledger, total, buckets),
     )
 
 
 def _position_of(call: HttpCall, moment: str) -> int:
-    found = moment_of(moment, "around")
-    if isinstance(found, int):
-        return found
-    with call.ledger.as_of(found) as view:
+    point = moment_of(moment, "around")
+    if isinstance(point, int):
+        return point
+    with call.ledger.as_of(point) as view:
         return view.position
 
 
@@ -159,29 +159,29 @@ class _LedgerPace:
     def density(self, ledger: Ledger, total: int, buckets: int) -> list[Density]:
         """So many parts of all positions, or fewer."""
         with self._lock:
-            counted, drawn, found = self._drawn
+            counted, drawn, parts = self._drawn
             if drawn != buckets or not total - total // _LEFT_OUT <= counted <= total:
-                found = self._counted(ledger, total, buckets)
-                self._drawn = total, buckets, found
-            return found
+                parts = self._counted(ledger, total, buckets)
+                self._drawn = total, buckets, parts
+            return parts
 
     @staticmethod
     def _counted(ledger: Ledger, total: int, buckets: int) -> list[Density]:
         bounds = sorted({total * number // buckets for number in range(buckets + 1)}) if buckets and total else []
         # Where the events of deleted chats were, nothing tells when they came: as late as those before them.
         near = (next(ledger.history(after=min(at, total - 1), up_to=min(at + _NEAR, total)), None) for at in bounds)
-        known = [None if recorded is None else recorded.occurred_at for recorded in near]
-        times = list(accumulate(known, lambda before, time: before if time is None else time, initial=_first(known)))[
-            1:
-        ]
+        known_times = [None if recorded is None else recorded.occurred_at for recorded in near]
+        times = list(
+            accumulate(known_times, lambda before, time: before if time is None else time, initial=_first(known_times))
+        )[1:]
         spans = [max(later - earlier, 0) for earlier, later in pairwise(times)]
         counts = [end - first for first, end in pairwise(bounds)]
         usual = median([span / count for span, count in zip(spans, counts, strict=True)]) if spans else 0
-        found: list[Density] = []
+        parts: list[Density] = []
         for first, count, span in zip(bounds, counts, spans, strict=False):
             busy = min(span, max(_LEAST_IDLE_MS, round(count * usual * _IDLE_GAPS)))
-            found.append(Density(first=first, count=count, busy_ms=busy, idle_ms=span - busy))
-        return found
+            parts.append(Density(first=first, count=count, busy_ms=busy, idle_ms=span - busy))
+        return parts
 
 
 def _first(times: Iterable[int | None]) -> int:
@@ -189,7 +189,7 @@ def _first(times: Iterable[int | None]) -> int:
 
 
 class _ChatEvents:
-    """The events of one chat that are known; they grow at the end only."""
+    """The events of one chat that were read; they grow at the end only."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -224,10 +224,10 @@ class _ChatEvents:
 
     def number_at(self, moment: str) -> int:
         """The number of the last step up to a position or a time, or of the first one."""
-        found = moment_of(moment, "around")
-        if isinstance(found, int):
-            return max(bisect_right(self.positions, found) - 1, 0)
-        return max(bisect_right(self.times, moment_ms(found, "around")) - 1, 0)
+        point = moment_of(moment, "around")
+        if isinstance(point, int):
+            return max(bisect_right(self.positions, point) - 1, 0)
+        return max(bisect_right(self.times, moment_ms(point, "around")) - 1, 0)
 
     def step(self, number: int) -> ChatStep:
         return ChatStep(
@@ -240,11 +240,11 @@ class _ChatEvents:
     def density(self, buckets: int) -> list[Density]:
         """So many parts of all steps, or fewer; where few steps came since they were counted, those are left out."""
         total = len(self.positions)
-        counted, drawn, found = self._drawn
+        counted, drawn, parts = self._drawn
         if drawn != buckets or counted < total - total // _LEFT_OUT:
-            found = self._counted(total, buckets)
-            self._drawn = total, buckets, found
-        return found
+            parts = self._counted(total, buckets)
+            self._drawn = total, buckets, parts
+        return parts
 
     def _counted(self, total: int, buckets: int) -> list[Density]:
         if not buckets or not total:
@@ -266,21 +266,22 @@ class _ChatEvents:
 
 
 class _Cache:
-    """The chats that were looked at last, and by whom: what one may know of a chat, another may not."""
+    """The chats that were looked at last, by user: what one of them may know of a chat, another may not."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._chats: OrderedDict[tuple[str | None, str, int], _ChatEvents] = OrderedDict()
 
-    def known(self, user_id: str | None, chat: Chat) -> _ChatEvents:
-        """Return what is known of a chat to a user, None for who sees everybody's."""
+    def events_of(self, user_id: str | None, chat: Chat) -> _ChatEvents:
+        """Return what was read of a chat for a user; None for a caller who sees everybody's."""
+        # With the time when it was made: a chat that was deleted and made anew under its id has other steps.
         key = (user_id, chat.id, chat.created_at)
         with self._lock:
-            found = self._chats.pop(key, None) or _ChatEvents()
-            self._chats[key] = found
+            events = self._chats.pop(key, None) or _ChatEvents()
+            self._chats[key] = events
             if len(self._chats) > _KEPT_CHATS:
                 self._chats.popitem(last=False)
-        return found
+        return events
 
 
 _CACHES: Final[WeakKeyDictionary[Service, _Cache]] = WeakKeyDictionary()

@@ -147,18 +147,24 @@ def thread(
     """
     refuse_moment(call)
     threads = Threads(call.ledger)
-    with threads.reading(thread_id) as found:
-        if found.record is None:
+    with threads.reading(thread_id) as indexed:
+        if indexed.record is None:
             msg = f"there is no thread {thread_id!r}"
             raise NotFoundError(msg)
-        info = thread_info(found, found.record)
+        info = thread_info(indexed, indexed.record)
         names = info.namespaces if ns is None else [name for name in info.namespaces if name == ns]
-        window = list(islice(newest_first(found, names, before=before or None), _ROWS + 1))
+        window = list(islice(newest_first(indexed, names, before=before or None), _ROWS + 1))
         chosen = (
-            _place(found, names, step) if step else next((_at(one) for one in window if one.skeleton is None), None)
+            _place(indexed, names, step)
+            if step
+            # Of a pruned checkpoint nothing but its place among the others is left: it has no state to show.
+            else next(
+                (CheckpointPlace(record.line, record.id) for record in window if record.skeleton is None),
+                None,
+            )
         )
-        compared = _place(found, info.namespaces, to) if to else None
-    steps = [_step(one) for one in window[:_ROWS]]
+        compared = _place(indexed, info.namespaces, to) if to else None
+    steps = [_step(record) for record in window[:_ROWS]]
     states = _States(call, thread_id, threads)
     state = None if chosen is None else states.read(chosen)
     other = None if compared is None else states.read(compared)
@@ -168,7 +174,7 @@ def thread(
         assistants=assistants_of(info.namespaces),
         namespace=ns,
         steps=steps,
-        drawing=draw_lanes([_drawn(one) for one in steps]),
+        drawing=draw_lanes([_edge(step) for step in steps]),
         before=steps[-1].checkpoint_id if len(window) > _ROWS else None,
         waiting=list(states.waiting(info.namespaces[:_NAMESPACES])),
         state=state,
@@ -180,17 +186,13 @@ def thread(
     )
 
 
-def _place(found: IndexedVersioned, names: list[str], checkpoint_id: str) -> CheckpointPlace:
+def _place(indexed: IndexedVersioned, names: list[str], checkpoint_id: str) -> CheckpointPlace:
     for name in names:
-        record = found.version(name, checkpoint_id)
+        record = indexed.version(name, checkpoint_id)
         if record is not None and record.skeleton is None:
             return CheckpointPlace(name, checkpoint_id)
-    msg = f"thread {found.key!r} has no checkpoint {checkpoint_id!r}"
+    msg = f"thread {indexed.key!r} has no checkpoint {checkpoint_id!r}"
     raise NotFoundError(msg)
-
-
-def _at(record: VersionRecord) -> CheckpointPlace:
-    return CheckpointPlace(record.line, record.id)
 
 
 def _step(record: VersionRecord) -> ThreadStep:
@@ -207,13 +209,13 @@ def _step(record: VersionRecord) -> ThreadStep:
     )
 
 
-def _drawn(step: ThreadStep) -> tuple[CheckpointPlace, CheckpointPlace | None]:
+def _edge(step: ThreadStep) -> tuple[CheckpointPlace, CheckpointPlace | None]:
     parent = None if step.parent_id is None else CheckpointPlace(step.namespace, step.parent_id)
     return CheckpointPlace(step.namespace, step.checkpoint_id), parent
 
 
 class _States:
-    """The states of a thread: with LangGraph's library their values and tasks, without it what is stored about them."""
+    """The states of a thread: with LangGraph's library their values and tasks; without it, only what is stored about them."""
 
     def __init__(self, call: HttpCall, thread_id: str, threads: Threads) -> None:
         self._thread_id, self._threads = thread_id, threads
@@ -233,11 +235,12 @@ class _States:
         Raises:
             NotFoundError: It was deleted meanwhile.
         """
-        stored = self._threads.get(self._thread_id, *place, is_known=_everything)
+        # The saver reads the content, as only its serializer can decode it; here it need not be read.
+        stored = self._threads.get(self._thread_id, *place, is_known=lambda _digest: True)
         if stored is None:
             msg = f"thread {self._thread_id!r} has no checkpoint {place.checkpoint_id!r} any more"
             raise NotFoundError(msg)
-        values, next_nodes, tasks = self._told(place, is_newest=False)
+        values, next_nodes, tasks = self._decoded(place, is_newest=False)
         return StepState(
             at=_step(stored.record),
             metadata=decode_metadata(stored.record.frames[METADATA]),
@@ -251,12 +254,12 @@ class _States:
     def waiting(self, names: list[str]) -> Iterator[WaitingTasks]:
         """Yield what waits for somebody, or failed."""
         for name in names:
-            _, _, tasks = self._told(CheckpointPlace(name, ""), is_newest=True)
+            _, _, tasks = self._decoded(CheckpointPlace(name, ""), is_newest=True)
             stuck = [task for task in tasks or [] if task.interrupts or task.error is not None]
             if stuck:
                 yield WaitingTasks(namespace=name, tasks=stuck)
 
-    def _told(
+    def _decoded(
         self, place: CheckpointPlace, *, is_newest: bool
     ) -> tuple[dict[str, Any] | None, list[str] | None, list[StepTask] | None]:
         if self._saver is None:
@@ -272,7 +275,7 @@ class _States:
             StepTask(
                 name=task.name,
                 id=task.id,
-                interrupts=[self._plain(getattr(one, "value", one)) for one in task.interrupts],
+                interrupts=[self._plain(getattr(interrupt, "value", interrupt)) for interrupt in task.interrupts],
                 error=None if task.error is None else self._plain(task.error),
                 is_done=task.is_done,
             )
@@ -282,50 +285,45 @@ class _States:
         return values, state.next, tasks
 
 
-def _everything(digest: bytes) -> bool:
-    """The content is read by who can decode it."""
-    del digest
-    return True
-
-
 def _writes(stored: StoredCheckpoint) -> list[StepWrite]:
     return [
         StepWrite(
-            task_id=one.task_id,
-            path=one.task_path,
-            channel=one.channel,
-            index=one.index,
-            written_at=one.written_at,
+            task_id=write.task_id,
+            path=write.task_path,
+            channel=write.channel,
+            index=write.index,
+            written_at=write.written_at,
         )
-        for one in stored.writes
+        for write in stored.writes
     ]
 
 
-def _changes(one: StepState | None, other: StepState | None) -> list[Change]:
-    if one is None or other is None or one.values is None or other.values is None:
+def _changes(state: StepState | None, other: StepState | None) -> list[Change]:
+    if state is None or other is None or state.values is None or other.values is None:
         return []
-    left, right = sorted((one, other), key=lambda state: state.at.checkpoint_id)
-    before: Mapping[str, Any] = left.values or {}
-    return changes_between(before, right.values or {})
+    earlier, later = sorted((state, other), key=lambda either: either.at.checkpoint_id)
+    before: Mapping[str, Any] = earlier.values or {}
+    return changes_between(before, later.values or {})
 
 
 def _runs(call: HttpCall, info: ThreadInfo) -> tuple[list[ThreadRun], list[Regeneration]]:
-    """The runs on a thread, and the regenerations with some of them, in the chats in which they most likely are."""
+    """The runs on a thread, and the regenerations with some of them."""
     ledger = call.ledger
+    # Nothing leads from a thread to its chats. Over LangGraph's API both have one id; others are the owner's, and changed lately.
     chats = [chat.id for chat in ledger.list_chats(user_id=info.owner, limit=_CHATS)]
     runs: list[MessageRun] = []
     regenerations: list[Regeneration] = []
     for chat_id in dict.fromkeys([info.thread_id, *chats]):
-        found = ledger.runs(chat_id, thread_id=info.thread_id)
-        runs += found
-        if found:
-            regenerations += [one for one in ledger.regenerations(chat_id) if _has_runs_of(one, info.thread_id)]
+        of_chat = ledger.runs(chat_id, thread_id=info.thread_id)
+        runs += of_chat
+        if of_chat:
+            regenerations += [
+                regeneration
+                for regeneration in ledger.regenerations(chat_id)
+                if any(step.repeats.thread_id == info.thread_id for step in regeneration.steps)
+            ]
     runs.sort(key=lambda run: run.created_at, reverse=True)
     return [ThreadRun(run=run, is_stale=_is_stale(call, run)) for run in runs[:_RUNS]], regenerations
-
-
-def _has_runs_of(regeneration: Regeneration, thread_id: str) -> bool:
-    return any(step.repeats.thread_id == thread_id for step in regeneration.steps)
 
 
 def _is_stale(call: HttpCall, run: MessageRun) -> bool:
@@ -345,7 +343,7 @@ def planned_statuses(plan: RegenerationPlan) -> dict[str, str]:
 
 
 def _approvals(call: HttpCall, thread_id: str, regenerations: list[Regeneration]) -> list[Offer]:
-    chats = dict.fromkeys(one.chat_id for one in regenerations)
+    chats = dict.fromkeys(regeneration.chat_id for regeneration in regenerations)
     return [offer for chat_id in chats for offer in approvals(call, chat_id, thread_id=thread_id)]
 
 

@@ -31,10 +31,10 @@ class Principal(msgspec.Struct, frozen=True):
     The caller of a request.
 
     Args:
-        user_id: Whose chats exist for them, and those that this user is a member of; None for everybody's, which only trusted
-            code gets.
-        scopes: What they may do.
-        name: How logs call them, such as the name of a key.
+        user_id: The user whose own chats, and those that this user is a member of, exist for the caller; None for everybody's,
+            which only trusted code gets.
+        scopes: The permissions of the caller.
+        name: The name of the caller in logs, such as that of a key.
         grants: Chats with the roles that the application gives the user in them, besides what the chats say; see `Authorize`.
     """
 
@@ -94,8 +94,8 @@ def any_of(*ways: Authenticate) -> Authenticate:
 
     async def authenticate(headers: Mapping[str, str]) -> Principal | None:
         for way in ways:
-            found = way(headers)
-            principal = await found if isawaitable(found) else found
+            answer = way(headers)
+            principal = await answer if isawaitable(answer) else answer
             if principal is not None:
                 return principal
         return None
@@ -104,7 +104,7 @@ def any_of(*ways: Authenticate) -> Authenticate:
 
 
 LOCAL_USER: Final = "local"
-"""The owner of what a caller makes who acts for everybody and names no owner."""
+"""The owner of what a caller makes that acts for everybody and names no owner."""
 
 EVERYBODY: Final = Principal(name="everybody")
 """The caller where nobody has to authenticate."""

@@ -25,18 +25,18 @@ _API_PATHS: Final = ("/api/", "/v1/", "/mcp")
 
 class Guard:
     """
-    Admission of requests: their headers are small enough, somebody known asks, and not too often.
+    Admission of requests: their headers are small enough, the caller is known, and does not ask too often.
 
     Web pages are kept out, as a browser sends what any page tells it, to a server on its own machine, or with its cookies. So
-    a request has a key or a token, comes from no page, from one of the server's own or of `origins`, or is somebody who follows
-    a link to a page. Where nobody has to authenticate, the server is called by one of `hosts`.
+    a request has a key or a token, comes from no page, from one of the server's own or of `origins`, or follows a link to a
+    page. Where nobody has to authenticate, the server is called by one of `hosts`.
 
     Args:
         app: The application behind it.
         service: State that the routes share.
         limits: Limits of one user.
         origins: The pages of other servers that may use this one; `*` for all.
-        hosts: Names by which the server may be called, where nobody is asked who they are; any when None.
+        hosts: Names by which the server may be called, where nobody has to authenticate; any when None.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class Guard:
 
             async def counted(message: Message) -> None:
                 if _is_open_ended(message):
+                    # Only now it is known that the answer is a stream, and nothing of it was sent yet.
                     try:
                         stack.enter_context(self._allowances.stream(who))
                     except RequestError as error:
@@ -88,8 +89,10 @@ class Guard:
             msg = f"the headers have {size:,} bytes; {most:,} are allowed"
             raise RequestError(431, msg, name="HeadersTooLarge", headers={"Connection": "close"})
         if not self._service.has_access:
+            # A page can point its own name at 127.0.0.1 (DNS rebinding). For the browser it is of our origin then, but it calls us so.
             self._check_host(request)
         if credential_of(request.headers) is None:
+            # A page of another site cannot know a key: browsers add cookies by themselves, and these headers never.
             self._check_page(request)
         principal = _STRANGER
         if not self._is_open(request.scope["path"]):
@@ -133,7 +136,7 @@ def _is_open_ended(message: Message) -> bool:
 
 
 def _is_link(request: Request) -> bool:
-    """Whether somebody follows a link to a page, as to the explorer; answers of the API are none."""
+    """Whether a browser follows a link to a page, as of the explorer; answers of the API are none."""
     sent = request.headers
     is_shown = sent.get("sec-fetch-mode") == "navigate" and sent.get("sec-fetch-dest") == "document"
     return is_shown and request.method == "GET" and not request.scope["path"].startswith(_API_PATHS)

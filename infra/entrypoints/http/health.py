@@ -73,7 +73,7 @@ class Health:
         Return the metrics.
 
         Raises:
-            RequestError: Who asks has not the scope `admin`, or the log does not answer.
+            RequestError: The caller has not the scope `admin`, or the log does not answer.
         """
         await self._service.permitted(request, "admin")
         log_position, index_position = await self._ask()
@@ -81,11 +81,13 @@ class Health:
         return Response(text, 200, {"Content-Type": CONTENT_TYPE})
 
     async def _ask(self) -> tuple[int, int]:
-        """The last position on the log, and that of the index; asked for at most twice a second, whoever wants to know."""
+        """The last position on the log, and that of the index; the ledger is asked at most twice a second."""
+        # Anybody may ask whether a server is ready, without a limit, and each question may be one to a log elsewhere.
         async with self._asking:
             if time.monotonic() - self._asked_at > _KEEP_S:
                 try:
                     with anyio.fail_after(_ANSWER_S):
+                        # Abandoned: load balancers give up within seconds, and a log that hangs holds its thread for longer.
                         self._positions = await self._service.ledger.run(_positions, abandon_on_cancel=True)
                 except (TimeoutError, ChatledgerError) as error:
                     msg = "the log does not answer"

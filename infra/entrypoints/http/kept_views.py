@@ -28,7 +28,7 @@ class _ViewKey(NamedTuple):
 
 
 class _KeptView:
-    """A view, since when there is one, when it was asked for last, and how many requests read it just now."""
+    """A view, when it was made and last read, and how many requests read it just now."""
 
     def __init__(self, view: LedgerView) -> None:
         self.view = view
@@ -42,7 +42,7 @@ class KeptViews:
     The views of earlier moments that requests read. A chat that changed since is replayed once for all requests of one moment,
     and a long one from the nearest earlier moment that is kept: a time slider asks for many moments of one chat.
 
-    Each belongs to one user, and to whom belongs to everybody. What was deleted since, a view never shows, kept or not.
+    Every view has an owner, and only its owner's requests read it. No view shows what was deleted since, kept or not.
 
     Args:
         most: How many are kept.
@@ -74,7 +74,7 @@ class KeptViews:
 
         Args:
             ledger: The ledger, limited to the user who asks.
-            whose: Tells callers apart who see different chats.
+            whose: The owner: callers that see the same chats have the same one.
             moment: A position on the log, or a time.
 
         Raises:
@@ -106,15 +106,16 @@ class KeptViews:
 
     def _put(self, key: _ViewKey, view: LedgerView) -> _KeptView:
         """Keep a view, unless another request was faster: then that one's."""
-        made = _KeptView(view)
+        # The view was made without the lock, which would hold up all other readers: two requests may have made one each.
+        fresh = _KeptView(view)
         with self._lock:
-            held = self._kept.get(key, made)
+            held = self._kept.get(key, fresh)
             held.readers += 1
             if not self._is_closed and _is_settled(key.moment):
                 self._kept[key] = held
             else:
                 held.is_left = True
-        if held is not made:
+        if held is not fresh:
             view.close()
         return held
 
@@ -175,6 +176,7 @@ class KeptViews:
         """Close the views that keep something of a deleted chat. Nobody sees it in them, but their files have it."""
         with self._lock:
             views = {key: held.view for key, held in self._kept.items()}
+        # Looking reads the ledger, so it is done without the lock; meanwhile another view may have taken the place of one.
         having = [key for key, view in views.items() if holds_deleted(view)]
         with self._lock:
             closing = self._leave([key for key in having if key in self._kept and self._kept[key].view is views[key]])

@@ -6,7 +6,6 @@ import logging
 import os
 import secrets
 import tempfile
-import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import msgspec
 from chatledger.domain.errors import AlreadyExistsError, ConfigurationError, InvalidValueError, NotFoundError
 from chatledger.domain.limits import check_id
 
+from ...clock import clock_ms
 from .access import Principal, Scope, credential_of
 
 PREFIX: Final = "clk_"
@@ -100,15 +100,13 @@ class KeyFile:
             if any(key.name == name for key in keys):
                 msg = f"there is a key named {name!r} in {self.path}; choose another name, or remove it first"
                 raise AlreadyExistsError(msg)
-            made = Key(
-                name=name, user_id=user_id, scopes=scopes, sha256=_hash(secret), created_at=time.time_ns() // 1_000_000
-            )
-            self._write([*keys, made])
+            key = Key(name=name, user_id=user_id, scopes=scopes, sha256=_hash(secret), created_at=clock_ms())
+            self._write([*keys, key])
         return secret
 
     def remove(self, name: str) -> None:
         """
-        Remove a key: who sends it is a stranger from now on.
+        Remove a key: a caller that sends it is a stranger from now on.
 
         Raises:
             NotFoundError: There is none of this name.
@@ -137,18 +135,21 @@ class KeyFile:
 
     def _read_again(self) -> None:
         try:
-            found = self.path.stat()
+            stat = self.path.stat()
         except FileNotFoundError:
             self._seen, self._by_hash = None, {}
             return
-        seen = (found.st_mtime_ns, found.st_size, found.st_ino)
+        # Each change makes a new file, see `_write`: within the grain of the clock the inode tells two of one size apart.
+        seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         if seen != self._seen:
+            # Should reading fail, nobody may be let in by the keys of before: they are read again next time.
             self._seen = None
             self._by_hash = {key.sha256: key for key in self.read()}
             self._seen = seen
 
     @contextmanager
     def _locked(self) -> Generator[None]:
+        # The folder is locked, as the file is replaced by each change: a lock on it would be on the old one.
         try:
             folder = os.open(self.path.parent, os.O_RDONLY)
         except OSError as error:

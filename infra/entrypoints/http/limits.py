@@ -33,7 +33,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     lag_events: Annotated[int, msgspec.Meta(ge=0)] = 1000
 
 
-def limits_of(**given: float | None) -> Limits:
+def limits_of(**options: float | None) -> Limits:
     """
     Return limits from options; those that are None are as they are by default.
 
@@ -41,7 +41,7 @@ def limits_of(**given: float | None) -> Limits:
         ConfigurationError: One of them is out of its range.
     """
     try:
-        return msgspec.convert({name: value for name, value in given.items() if value is not None}, Limits)
+        return msgspec.convert({name: value for name, value in options.items() if value is not None}, Limits)
     except msgspec.ValidationError as error:
         msg = f"limits cannot be like this: {error}"
         raise ConfigurationError(msg) from error
@@ -77,7 +77,7 @@ class Allowances:
         if tokens < 1:
             self._buckets[who] = tokens, now
             msg = f"more than {rate:g} requests a second; wait, then go on"
-            wait_s = max(1, round((1 - tokens) / rate))
+            wait_s = max(1, round((1 - tokens) / rate))  # whole seconds, as RFC 9110 (10.2.3) has them
             raise RequestError(429, msg, name="TooManyRequests", headers={"Retry-After": str(wait_s)})
         self._buckets[who] = tokens - 1, now
 
@@ -102,6 +102,7 @@ class Allowances:
                 del self._streams[who]
 
     def _forget_full(self, rate: float, size: float, now: float) -> None:
+        # A full bucket is as good as none: memory is only held for users who asked just now.
         self._buckets = {
             who: (tokens, at) for who, (tokens, at) in self._buckets.items() if tokens + (now - at) * rate < size
         }

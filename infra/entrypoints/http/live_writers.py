@@ -14,7 +14,7 @@ from ...ledger.live import LiveAnswer
 from .problems import RequestError
 
 IDLE_S: Final = 60.0
-"""Seconds without a write after which a stream is left, and thereby interrupted: somebody may take it over."""
+"""Seconds without a write after which a stream is left, and thereby interrupted: another writer may take it over."""
 MOST: Final = 1000
 """Streams that may be written through one process at the same time."""
 
@@ -26,9 +26,10 @@ class _StreamKey(NamedTuple):
 
 class _Held:
     """
-    A writer, its user, when it was asked for last, and whether its stream has ended; it is kept for those who ask how.
+    A writer, its user, when it was last used, and whether its stream has ended.
 
-    Of the last request that wrote, it has the idempotency key, and the number of its chunks that were taken.
+    Of the last request that wrote, it has the idempotency key, and the number of its chunks that were taken. An ended one is kept
+    until it is idle, as a client whose answer was lost asks how it ended.
     """
 
     def __init__(self, writer: LiveAnswer, user_id: str | None, key: str | None) -> None:
@@ -59,7 +60,7 @@ class LiveWriters:
 
     def check_room(self, user_id: str | None) -> None:
         """
-        Check that there is room for one more, of this user; None for who acts for everybody.
+        Check that there is room for one more, of this user; None for a caller that acts for everybody.
 
         Raises:
             RequestError: There is none.
@@ -68,6 +69,7 @@ class LiveWriters:
             if self._is_closed:
                 raise RequestError(503, "the server is stopping; try again", name="LedgerClosedError")
             if len(self._held) >= self._most:
+                # Ended ones are only kept to be asked about.
                 self._held = {key: held for key, held in self._held.items() if not held.is_ended}
             if len(self._held) >= self._most:
                 msg = f"{self._most:,} live streams are written here already; end some of them, or try later"
@@ -87,16 +89,17 @@ class LiveWriters:
                     self._leaving.start()
                 self._changed.notify_all()
                 return
+        # The server stopped since `check_room`: nobody would close this one any more.
         writer.close_quietly()
 
     def writer(self, ledger: Ledger, chat_id: str, stream_id: str, epoch: int) -> LiveAnswer:
         """
-        Return the writer of a stream, for who holds its epoch.
+        Return the writer of a stream to the holder of its epoch.
 
         Raises:
             ChatNotFoundError, LiveStreamNotFoundError: There is no such chat, or no such stream.
             AccessDeniedError: The user only reads the chat.
-            LiveConflictError: Somebody else took the stream over, or it is not written through this process.
+            LiveConflictError: Another writer took the stream over, or it is not written through this process.
         """
         ledger.check_may_write(chat_id)
         with self._changed:
@@ -105,10 +108,10 @@ class LiveWriters:
                 held.used_s = time.monotonic()
         if held is not None and held.writer.epoch == epoch:
             return held.writer
-        found = ledger.get_live(chat_id, stream_id)
-        if found is None:
+        stream = ledger.get_live(chat_id, stream_id)
+        if stream is None:
             raise LiveStreamNotFoundError(chat_id, stream_id)
-        raise LiveConflictError(chat_id, stream_id, status=_status(found, epoch))
+        raise LiveConflictError(chat_id, stream_id, status=_status(stream, epoch))
 
     def begun(self, chat_id: str, stream_id: str, key: str) -> LiveAnswer | None:
         """Return the writer of a stream that was begun with this idempotency key; None where there is none here."""
@@ -130,7 +133,7 @@ class LiveWriters:
                 held.last_key, held.taken = key, 0
             for chunk in chunks[held.taken :]:
                 writer.write(chunk)
-                held.taken += 1
+                held.taken += 1  # one by one: a request that failed in the middle is repeated from there
             writer.flush()
 
     def end(self, writer: LiveAnswer) -> None:
@@ -146,16 +149,16 @@ class LiveWriters:
 
         Raises:
             LiveStreamNotFoundError: There is no such stream.
-            LiveConflictError: It is being written, has ended, or somebody else was faster.
+            LiveConflictError: It is being written, has ended, or another writer was faster.
             RequestError: Too many streams are written.
         """
         self.check_room(user_id)
-        found = ledger.get_live(chat_id, stream_id)
-        if found is None:
+        stream = ledger.get_live(chat_id, stream_id)
+        if stream is None:
             raise LiveStreamNotFoundError(chat_id, stream_id)
-        if found.epoch != epoch:
+        if stream.epoch != epoch:
             raise LiveConflictError(chat_id, stream_id, status="taken over")
-        writer = ledger.take_over_live(found)
+        writer = ledger.take_over_live(stream)
         self.keep(writer, user_id)
         return writer
 
@@ -186,7 +189,7 @@ class LiveWriters:
                     held.writer.close()
 
 
-def _status(found: LiveStream, epoch: int) -> str:
-    if found.epoch != epoch:
+def _status(stream: LiveStream, epoch: int) -> str:
+    if stream.epoch != epoch:
         return "taken over"
-    return "being written through another process" if found.status == "writing" else found.status
+    return "being written through another process" if stream.status == "writing" else stream.status

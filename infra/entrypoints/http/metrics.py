@@ -53,9 +53,9 @@ class Metrics:
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
-        found = self._durations[method, route, status]
-        found[bisect_left(SECONDS, seconds)] += 1
-        found[-1] += seconds
+        buckets = self._durations[method, route, status]
+        buckets[bisect_left(SECONDS, seconds)] += 1
+        buckets[-1] += seconds
         if status in {429, 431}:
             self._counts[f'chatledger_requests_refused_total{{status="{status}"}}'] += 1
 
@@ -67,6 +67,7 @@ class Metrics:
         """Write the counts of this process for the others."""
         if self.folder is None:
             return
+        # Replaced as a whole, as the others read it at any moment.
         path = self.folder / f"{os.getpid()}.json"
         fresh = path.with_suffix(".new")
         with open(fresh, "wb", opener=private) as file:
@@ -76,9 +77,9 @@ class Metrics:
     def text(self, *, log_position: int, index_position: int) -> str:
         """Return everything, as Prometheus reads it."""
         samples: Counter[str] = Counter()
-        for one in self._all():
-            samples.update(one.counted)
-            samples.update(one.gauges)
+        for process in self._all():
+            samples.update(process.counted)
+            samples.update(process.gauges)
         samples["chatledger_log_position"] = log_position
         samples["chatledger_index_position"] = index_position
         samples["chatledger_index_lag_events"] = max(0, log_position - index_position)
@@ -93,14 +94,14 @@ class Metrics:
 
     def _own(self) -> _Samples:
         counted: dict[str, float] = dict(self._counts)
-        for (method, route, status), found in self._durations.items():
+        for (method, route, status), buckets in self._durations.items():
             labels = f'method="{method}",route="{_escaped(route)}",status="{status}"'
             total = 0.0
-            for bound, count in zip((*SECONDS, "+Inf"), found, strict=False):
+            for bound, count in zip((*SECONDS, "+Inf"), buckets, strict=False):
                 total += count
                 counted[f'{_DURATION}_bucket{{{labels},le="{bound}"}}'] = total
             counted[f"{_DURATION}_count{{{labels}}}"] = total
-            counted[f"{_DURATION}_sum{{{labels}}}"] = found[-1]
+            counted[f"{_DURATION}_sum{{{labels}}}"] = buckets[-1]
         return _Samples(counted, {"chatledger_sse_clients": self.sse_clients})
 
     def _all(self) -> Iterable[_Samples]:
@@ -111,15 +112,16 @@ class Metrics:
             if path.stem == str(os.getpid()):
                 continue
             with suppress(OSError, msgspec.DecodeError):
-                found = msgspec.json.decode(path.read_bytes(), type=_Samples)
+                others = msgspec.json.decode(path.read_bytes(), type=_Samples)
+                # Of a process that ended the counts stay, as Prometheus takes one that falls for a restart; open streams do not.
                 if not _is_alive(int(path.stem)):
-                    found.gauges.clear()
-                yield found
+                    others.gauges.clear()
+                yield others
 
 
 def _family(name: str, samples: list[str]) -> str:
-    kind, told = _HELP[name]
-    lines = [f"# HELP {name} {told}", f"# TYPE {name} {kind}", *samples]
+    kind, words = _HELP[name]
+    lines = [f"# HELP {name} {words}", f"# TYPE {name} {kind}", *samples]
     return "\n".join(lines) + "\n"
 
 

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ...clock import clock_ms
 from .access import PRINCIPAL
 from .metrics import Metrics
 from .service import Service
@@ -93,7 +94,7 @@ class Observed:
             except Exception as error:
                 _log.exception("%s %s failed, request %s", _method(scope), route_of(scope), request_id.decode())
                 if answer.began_at is not None:
-                    raise
+                    raise  # part of an answer was sent: nothing but the broken connection can tell the client
                 await self._service.answer_error(Request(scope), error)(scope, receive, seen)
             finally:
                 if answer.is_stream:
@@ -104,12 +105,13 @@ class Observed:
     def _record(self, scope: Scope, answer: _SentAnswer, request_id: bytes, start: float) -> None:
         now = time.perf_counter()
         method, route = _method(scope), route_of(scope)
+        # A stream lasts as long as somebody reads it, which says nothing about the server.
         until = answer.began_at if answer.is_stream and answer.began_at is not None else now
         self._metrics.request(method, route, answer.status, until - start)
         if access_log.isEnabledFor(logging.INFO):
             principal = scope.get(PRINCIPAL)
             line = {
-                "at_ms": time.time_ns() // 1_000_000,
+                "at_ms": clock_ms(),
                 "method": method,
                 "route": route,
                 "status": answer.status,
@@ -122,7 +124,8 @@ class Observed:
 
 
 def _method(scope: Scope) -> str:
-    """The method of a request; none that a stranger made up."""
+    """The method of a request, or `OTHER`."""
+    # A stranger could make up any number of methods, and each were a row of metrics for ever.
     method: str = scope["method"]
     return method if method in _METHODS else "OTHER"
 
@@ -133,6 +136,7 @@ def route_of(scope: Mapping[str, Any]) -> str:
     path: str = getattr(route, "path", "")
     if isinstance(route, Mount):
         return path
+    # Starlette adds the paths of mounts to `root_path`; `app_root_path` has what came before them.
     mounted: str = scope.get("root_path", "").removeprefix(scope.get("app_root_path", ""))
     return mounted + path
 
@@ -140,8 +144,8 @@ def route_of(scope: Mapping[str, Any]) -> str:
 def _request_id(scope: Scope) -> bytes:
     for name, value in scope["headers"]:
         if name == REQUEST_ID and _GIVEN_ID.fullmatch(value):
-            given: bytes = value
-            return given
+            request_id: bytes = value
+            return request_id
     return uuid.uuid4().hex.encode()
 
 
@@ -176,6 +180,7 @@ class _OpenTelemetry:
     @contextmanager
     def span(self, scope: Scope) -> Generator[_Ending]:
         trace = self._trace
+        # Looked up each time: applications set their provider after they made this one.
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             yield _no_end
             return

@@ -70,8 +70,8 @@ def document(routes: Sequence[Route], *, title: str, version: str, prefix: str =
         prefix: What stands before each path.
     """
     kinds = _kinds(routes)
-    found, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
-    schemas = list(found)
+    built, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    schemas = list(built)
     by_kind = _ByKind(kinds, schemas)
     _add_derived(kinds, components)
     _make_plain([schemas, components])
@@ -105,14 +105,16 @@ def _share_parameters(paths: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Move parameters that several operations have to the components: of each name, the form that most of them have."""
     lists = [operation["parameters"] for methods in paths.values() for operation in methods.values()]
     seen: dict[str, Counter[bytes]] = {}
-    for parameter in (one for parameters in lists for one in parameters if "$ref" not in one):
+    for parameter in (parameter for parameters in lists for parameter in parameters if "$ref" not in parameter):
         seen.setdefault(parameter["name"], Counter())[msgspec.json.encode(parameter)] += 1
     most = {name: counted.most_common(1)[0] for name, counted in sorted(seen.items())}
     shared = {name: msgspec.json.decode(encoded) for name, (encoded, count) in most.items() if count > 1}
     for parameters in lists:
         parameters[:] = [
-            _reference("parameters", one["name"]) if one == shared.get(one.get("name", "")) else one
-            for one in parameters
+            _reference("parameters", parameter["name"])
+            if parameter == shared.get(parameter.get("name", ""))
+            else parameter
+            for parameter in parameters
         ]
     return shared
 
@@ -130,13 +132,13 @@ def _reference(kind: str, name: str) -> dict[str, Any]:
 
 
 class _ByKind:
-    """Schemas by type; types need not be hashable."""
+    """Schemas by type; a list, as annotated types need not be hashable."""
 
     def __init__(self, kinds: Sequence[Any], schemas: Iterable[dict[str, Any]]) -> None:
-        self._found = list(zip(kinds, schemas, strict=True))
+        self._pairs = list(zip(kinds, schemas, strict=True))
 
     def __call__(self, kind: Any) -> dict[str, Any]:
-        return next(schema for known, schema in self._found if known is kind)
+        return next(schema for described, schema in self._pairs if described is kind)
 
 
 def _kinds(routes: Sequence[Route]) -> list[Any]:
@@ -160,9 +162,10 @@ def _add_derived(kinds: Sequence[Any], components: dict[str, Any]) -> None:
         for name in kind.derived:
             returned = get_type_hints(getattr(kind, name).fget)["return"]
             derived[name] = msgspec.json.schema(returned)
+        # What is left out of a request has a default; in answers every field is there.
         schema["properties"] = {
-            name: {key: value for key, value in found.items() if key != "default"}
-            for name, found in (schema["properties"] | derived).items()
+            name: {key: value for key, value in field.items() if key != "default"}
+            for name, field in (schema["properties"] | derived).items()
         }
         schema["required"] = list(schema["properties"])
 
@@ -178,21 +181,21 @@ def _make_plain(schema: Any) -> None:
         for inner in list(fields.values()):
             _make_plain(inner)
     elif isinstance(schema, list):
-        for one in cast("list[Any]", schema):
-            _make_plain(one)
+        for item in cast("list[Any]", schema):
+            _make_plain(item)
 
 
 def _values_in(kinds: Sequence[Any]) -> set[type[Value]]:
-    found: set[type[Value]] = set()
+    values: set[type[Value]] = set()
     seen: list[Any] = []
 
     def look(kind: Any) -> None:
-        if any(kind is known for known in seen):
+        if any(kind is before for before in seen):
             return
         seen.append(kind)
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             if issubclass(kind, Value):
-                found.add(kind)
+                values.add(kind)
             for field in msgspec.structs.fields(kind):
                 look(field.type)
         for inner in get_args(kind):
@@ -200,7 +203,7 @@ def _values_in(kinds: Sequence[Any]) -> set[type[Value]]:
 
     for kind in kinds:
         look(kind)
-    return found
+    return values
 
 
 def _operation(route: Route, by_kind: _ByKind) -> dict[str, Any]:
@@ -228,7 +231,7 @@ def _schema_of_body(kind: Any, by_kind: _ByKind) -> dict[str, Any]:
 
 
 def _parameters(route: Route, by_kind: _ByKind) -> list[dict[str, Any]]:
-    found = [
+    parameters = [
         {"name": name, "in": "path", "required": True, "schema": by_kind(parameter.kind)}
         for name, parameter in route.in_path.items()
     ]
@@ -239,19 +242,19 @@ def _parameters(route: Route, by_kind: _ByKind) -> list[dict[str, Any]]:
         parameter: dict[str, Any] = {"name": field.name, "in": "query", "required": field.required, "schema": schema}
         if "dict[" in str(field.type):
             parameter |= {"style": "deepObject", "explode": True}
-        found.append(parameter)
-    return found
+        parameters.append(parameter)
+    return parameters
 
 
 def _headers(route: Route) -> list[dict[str, Any]]:
-    found = ["WaitFor"]
+    names = ["WaitFor"]
     if route.is_stream or route.stream is not None:
-        found.append("LastEventId")
+        names.append("LastEventId")
     if route.method != "GET":
-        found.append("IdempotencyKey")
+        names.append("IdempotencyKey")
     if route.has_head:
-        found += ["IfMatch", "IfNoneMatch"]
-    return [_reference("parameters", name) for name in found]
+        names += ["IfMatch", "IfNoneMatch"]
+    return [_reference("parameters", name) for name in names]
 
 
 def _responses(route: Route, by_kind: _ByKind) -> dict[str, Any]:
@@ -259,16 +262,16 @@ def _responses(route: Route, by_kind: _ByKind) -> dict[str, Any]:
     statuses = {*_ALWAYS, *route.statuses, *(status_of(error) for error in route.raises)}
     if route.body is not None:
         statuses |= {400, 413, 415}
-    found = {str(status): _good(route, by_kind)}
+    responses = {str(status): _good(route, by_kind)}
     if route.method == "GET" and not route.is_stream:
-        found["304"] = _reference("responses", _STATUSES[304][0])
+        responses["304"] = _reference("responses", _STATUSES[304][0])
     for code in sorted(statuses):
         name, words = _STATUSES[code]
-        found[str(code)] = _reference("responses", name)
+        responses[str(code)] = _reference("responses", name)
         named = [error.__name__ for error in route.raises if status_of(error) == code]
-        if named:  # beside a reference, a description takes the place of the shared one
-            found[str(code)]["description"] = f"{words} ({', '.join(named)})"
-    return found
+        if named:  # beside a reference, a description takes the place of the shared one (OpenAPI 3.1, Reference Object)
+            responses[str(code)]["description"] = f"{words} ({', '.join(named)})"
+    return responses
 
 
 def _good(route: Route, by_kind: _ByKind) -> dict[str, Any]:
@@ -287,12 +290,12 @@ def without_references(document: dict[str, Any]) -> dict[str, Any]:
     """Put parameters and responses in place of the references to them. What stands beside a reference is kept."""
     components = document["components"]
 
-    def found(kind: str, one: dict[str, Any]) -> dict[str, Any]:
-        return {**components[kind][one["$ref"].rpartition("/")[2]], **one} if "$ref" in one else one
+    def resolved(kind: str, entry: dict[str, Any]) -> dict[str, Any]:
+        return {**components[kind][entry["$ref"].rpartition("/")[2]], **entry} if "$ref" in entry else entry
 
-    for operation in (one for methods in document["paths"].values() for one in methods.values()):
-        operation["parameters"] = [found("parameters", one) for one in operation["parameters"]]
-        operation["responses"] = {code: found("responses", one) for code, one in operation["responses"].items()}
+    for operation in (entry for methods in document["paths"].values() for entry in methods.values()):
+        operation["parameters"] = [resolved("parameters", entry) for entry in operation["parameters"]]
+        operation["responses"] = {code: resolved("responses", entry) for code, entry in operation["responses"].items()}
     return document
 
 

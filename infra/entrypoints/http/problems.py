@@ -122,11 +122,11 @@ def problem_of(error: Exception) -> dict[str, Any]:
     """Return the members of the problem that an error is."""
     if isinstance(error, ChatledgerError):
         kind = type(error)
-        told = (kind.__doc__ or kind.__name__).strip().splitlines()[0]
+        title = (kind.__doc__ or kind.__name__).strip().splitlines()[0]
         return {
             **_facts(error),
             "type": URN + kind.__name__,
-            "title": told,
+            "title": title,
             "status": status_of(error),
             "detail": str(error),
         }

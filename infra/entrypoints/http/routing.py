@@ -105,7 +105,7 @@ class HttpCall:
         value: str | None = self.request.headers.get(name)
         return value
 
-    def given(self, name: str) -> str:
+    def sent(self, name: str) -> str:
         """Return a parameter of the query as it was sent, for the fields of a form; empty where it was not."""
         value: str = self.request.query_params.get(name, "")
         return value
@@ -113,18 +113,19 @@ class HttpCall:
     def again(self, **changes: str | int | None) -> str:
         """Return the query of this request with other values; None takes one away."""
         url = self.request.url.remove_query_params([name for name, value in changes.items() if value is None])
-        kept = {name: value for name, value in changes.items() if value is not None}
-        return f"?{url.include_query_params(**kept).query}"
+        present = {name: value for name, value in changes.items() if value is not None}
+        return f"?{url.include_query_params(**present).query}"
 
     def named_by_key(self, *about: str) -> str | None:
         """
         Return a name for what the request makes, the same for each request of this owner with its `Idempotency-Key`.
 
-        None where it has no key. `about` tells the things of one request apart.
+        None where it has no key. `about` distinguishes the things that one request makes.
         """
         key = self.header(IDEMPOTENCY_KEY)
         if key is None:
             return None
+        # With the owner: two clients may send the same key, and must not get each other's chats.
         return sha256("\0".join([key, self.principal.owner, *about]).encode()).hexdigest()[:32]
 
     def command(self, name: str) -> AbstractContextManager[None]:
@@ -204,31 +205,33 @@ class Route:
             RequestError: A parameter, a header or the body is not of the declared form.
         """
         self._check_headers(request)
-        found = self._from_path(request.path_params) | self._from_query(request)
+        arguments = self._from_path(request.path_params) | self._from_query(request)
         if self.body is not None:
             body = await read_body(request, self.max_body_bytes)
-            found["body"] = self.body.default if not body and self.body.has_default else self._from_body(body)
-        return found
+            arguments["body"] = self.body.default if not body and self.body.has_default else self._from_body(body)
+        return arguments
 
-    def _from_path(self, given: Mapping[str, str]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _from_path(self, parts: Mapping[str, str]) -> dict[str, Any]:
+        arguments: dict[str, Any] = {}
         for name, parameter in self.in_path.items():
             try:
-                found[name] = msgspec.convert(unquote(given[name], errors="strict"), parameter.kind, strict=False)
+                arguments[name] = msgspec.convert(unquote(parts[name], errors="strict"), parameter.kind, strict=False)
             except (msgspec.ValidationError, UnicodeDecodeError) as error:
                 raise RequestError(422, f"{name} in the path: {error}", name="InvalidValueError") from error
-        return found
+        return arguments
 
     def _from_query(self, request: Request) -> dict[str, Any]:
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         deep: dict[str, dict[str, str]] = {}
         for name, value in request.query_params.multi_items():
             outer, bracket, inner = name.partition("[")
             if name in self._lists:
-                given.setdefault(name, []).append(value)
+                values.setdefault(name, []).append(value)
                 continue
-            is_deep = bool(bracket) and inner.endswith("]")
-            into, key = (deep.setdefault(outer, {}), inner[:-1]) if is_deep else (given, name)
+            is_deep = bool(bracket) and inner.endswith(
+                "]"
+            )  # `metadata[topic]=travel`: the style `deepObject` of OpenAPI
+            into, key = (deep.setdefault(outer, {}), inner[:-1]) if is_deep else (values, name)
             if key in into or "][" in key:
                 msg = (
                     f"in the query: {name} is given twice"
@@ -238,7 +241,7 @@ class Route:
                 raise RequestError(422, msg, name="InvalidValueError")
             into[key] = value
         try:
-            query = msgspec.convert(given | deep, self.query, strict=False)
+            query = msgspec.convert(values | deep, self.query, strict=False)
         except msgspec.ValidationError as error:
             raise RequestError(422, f"in the query: {error}", name="InvalidValueError") from error
         return {name: getattr(query, name) for name in query.__struct_fields__}
@@ -269,6 +272,7 @@ class Route:
         if key is not None and is_write and not KEY.fullmatch(key):
             msg = f"{IDEMPOTENCY_KEY} is of 1 to 256 visible ASCII characters"
             raise RequestError(422, msg, name="InvalidValueError")
+        # A precondition that is not heeded would be taken for one that held (RFC 9110, 13.1.1).
         if is_write and not self.has_head and ("If-Match" in headers or "If-None-Match" in headers):
             msg = "this route compares no head: send it without If-Match and If-None-Match; nothing was written"
             raise RequestError(422, msg, name="InvalidValueError")
@@ -321,16 +325,16 @@ def _field(name: str, parameter: Parameter) -> tuple[str, Any] | tuple[str, Any,
     return (name, parameter.kind, parameter.default) if parameter.has_default else (name, parameter.kind)
 
 
-def existing(found: T | None, absent: Callable[..., NotFoundError], *ids: str) -> T:
+def existing(value: T | None, absent: Callable[..., NotFoundError], *ids: str) -> T:
     """
-    Return what was found.
+    Return a value that has to be there.
 
     Raises:
         NotFoundError: It is None; `absent` makes the error from the ids.
     """
-    if found is None:
+    if value is None:
         raise absent(*ids)
-    return found
+    return value
 
 
 def _is_list(kind: Any) -> bool:
@@ -360,6 +364,7 @@ async def read_body(request: Request, limit: int = MAX_MESSAGES_BYTES, *, timeou
     incoming, begun = aiter(request.stream()), anyio.current_time()
     while True:
         try:
+            # A client that sends a byte now and then would hold a connection for as long as it likes.
             with anyio.fail_after(begun + timeout_s + size / _BODY_BYTES_A_SECOND - anyio.current_time()):
                 part = await anext(incoming, None)
         except TimeoutError as error:
@@ -428,7 +433,7 @@ def moment_of(text: str, name: str) -> int | datetime:
     if text.isascii() and text.isdigit():
         return position_of(text, name)
     try:
-        moment = datetime.fromisoformat(text.replace(" ", "+"))
+        moment = datetime.fromisoformat(text.replace(" ", "+"))  # a `+` that is not encoded is a blank in a query
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
@@ -449,11 +454,11 @@ def head_of(call: HttpCall) -> str | msgspec.UnsetType | None:
     if other is not None:
         msg = "If-None-Match of a write is *, which expects an empty branch"
         raise InvalidValueError(msg)
-    given = call.header("If-Match")
-    if given is None or given.strip() == "*":
+    tag = call.header("If-Match")
+    if tag is None or tag.strip() == "*":
         return msgspec.UNSET
-    given = given.strip()
-    if len(given) < 2 or not (given.startswith('"') and given.endswith('"')):
+    tag = tag.strip()
+    if len(tag) < 2 or not (tag.startswith('"') and tag.endswith('"')):
         msg = 'If-Match is the id of the message at the head, in double quotes: If-Match: "<id>"'
         raise InvalidValueError(msg)
-    return unquote(given[1:-1])
+    return unquote(tag[1:-1])

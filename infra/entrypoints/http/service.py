@@ -42,7 +42,7 @@ class Service:
         error_forms: How errors are answered on paths whose first part is this; as problems on others.
         error_form_of_strays: How errors are answered on paths that no route has; None as problems.
         open_prefixes: How paths begin that strangers may ask for.
-        by_session: Says who asks by the session of a browser, if there are such.
+        by_session: Returns the caller by the session of a browser, where the explorer is served.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class Service:
         Raises:
             RequestError: The caller is not known, or has not the scope that this needs.
         """
-        found: Principal | None = request.scope.get(PRINCIPAL)
-        principal = await self.identify(request) if found is None else found
+        admitted: Principal | None = request.scope.get(PRINCIPAL)
+        principal = await self.identify(request) if admitted is None else admitted
         if not principal.may(scope):
             msg = f"this needs the scope {scope!r}"
             raise RequestError(403, msg, name="AccessDeniedError")
@@ -121,11 +121,11 @@ class Service:
         return principal
 
     async def identify_by(self, headers: Mapping[str, str]) -> Principal | None:
-        """Find out who asks from headers, whose names are in lower case; None for a stranger."""
+        """Return the caller from headers, whose names are in lower case; None for a stranger."""
         if self._authenticate is None:
             return EVERYBODY
-        found = self._authenticate(headers)
-        return await found if isawaitable(found) else found
+        answer = self._authenticate(headers)
+        return await answer if isawaitable(answer) else answer
 
 
 _CHAT_NAMES: Final = ("chat_id", "thread_id", "conversation_id")
@@ -135,4 +135,6 @@ _CHAT_NAMES: Final = ("chat_id", "thread_id", "conversation_id")
 def _named_chats(request: Request) -> list[str]:
     """Return the ids of the chats that a request names in its path or its query."""
     in_path = [unquote(request.path_params[name]) for name in _CHAT_NAMES if name in request.path_params]
-    return list(dict.fromkeys([*in_path, *(one for name in _CHAT_NAMES for one in request.query_params.getlist(name))]))
+    return list(
+        dict.fromkeys([*in_path, *(chat_id for name in _CHAT_NAMES for chat_id in request.query_params.getlist(name))])
+    )

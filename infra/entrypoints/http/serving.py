@@ -267,23 +267,20 @@ def _listen(settings: Serving) -> socket.socket:
 
 
 def application_of_worker(settings: Serving) -> Starlette:
-    """Return the application of a process that uvicorn started, whose streams end when it is told to stop."""
+    """Return the application of a process that uvicorn started, whose streams end at a signal to stop."""
     app = settings.application()
-    _end_streams_by_signal(app.state.service)
-    return app
-
-
-def _end_streams_by_signal(service: Service) -> None:
-    """End streams at a signal before uvicorn handles it, as uvicorn waits for them."""
+    service: Service = app.state.service
     for number in _SIGNALS:
         before: Any = signal.getsignal(number)
 
+        # uvicorn set its handler before it asked for the application. It waits for requests to end, so streams have to end before.
         def stop(number: int, frame: FrameType | None, before: Any = before) -> None:
             service.stopping.set()
             if callable(before):
                 before(number, frame)
 
         signal.signal(number, stop)
+    return app
 
 
 def listen(host: str, port: int) -> socket.socket:

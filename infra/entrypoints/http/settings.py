@@ -60,7 +60,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         explorer: The address of the explorer; None where it is not served.
         link_secret: What the links are made from that let browsers in; without it they need none.
         is_by_link_only: Whether only browsers that came by such a link may ask for anything.
-        user_id: As whom they ask; None for everybody.
+        user_id: The user that they act as; None for everybody.
         root_path: Where a proxy shows the server, such as `/ledger`.
         is_port_free_to_choose: Whether another port is taken where this one is in use.
     """
@@ -233,11 +233,11 @@ def _function(named: str) -> Authenticate:
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found: Any = getattr(import_module(module), name)
+        function: Any = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         msg = f"{named!r} is no function that can be imported, such as 'my_auth:who_asks': {error}"
         raise ConfigurationError(msg) from error
-    if not callable(found):
+    if not callable(function):
         msg = f"{named!r} is no function"
         raise ConfigurationError(msg)
-    return cast("Authenticate", found)
+    return cast("Authenticate", function)

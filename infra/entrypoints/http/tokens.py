@@ -114,7 +114,7 @@ class JsonWebTokens:
         return Principal(user_id, _scopes_of(claims), _NAME)
 
     async def _refresh(self, key_id: Any) -> None:
-        """Read the keys again where they are old, or do not have the one that is asked for; not more often than it does good."""
+        """Read the keys again where they are old, or lack the one that a token names; at most every 30 s."""
         if self._is_fresh(key_id):
             return
         async with self._reading:
@@ -128,6 +128,7 @@ class JsonWebTokens:
                 _log.warning("the keys at %s cannot be read: %s", self._jwks, error)
 
     def _is_fresh(self, key_id: Any) -> bool:
+        # A token names what key it likes: without the pause strangers could have the provider asked with each request.
         now = time.monotonic()
         is_known = bool(self._keys) and (key_id is None or any(key.kid == key_id for key in self._keys))
         return (is_known and now - self._read_at < _KEEP_S) or now - self._tried_at < _PAUSE_S
@@ -137,12 +138,12 @@ class JsonWebTokens:
 
 
 def _scopes_of(claims: Mapping[str, Any]) -> frozenset[Scope]:
-    given = claims.get("scope", claims.get("scp"))
+    claim = claims.get("scope", claims.get("scp"))
     words: list[Any] = (
-        given.split() if isinstance(given, str) else cast("list[Any]", given) if isinstance(given, list) else []
+        claim.split() if isinstance(claim, str) else cast("list[Any]", claim) if isinstance(claim, list) else []
     )
-    known: tuple[Scope, ...] = get_args(Scope)
-    named: frozenset[Scope] = frozenset(scope for scope in known if scope in words or f"chatledger:{scope}" in words)
+    scopes: tuple[Scope, ...] = get_args(Scope)
+    named: frozenset[Scope] = frozenset(scope for scope in scopes if scope in words or f"chatledger:{scope}" in words)
     return named or _DEFAULT_SCOPES
 
 
@@ -159,11 +160,11 @@ def _fetch(url: str) -> bytes:
     try:
         with urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
             _check_is_safe(answer.url)  # where it was led to
-            found: bytes = answer.read(_MAX_KEYS_BYTES)
+            body: bytes = answer.read(_MAX_KEYS_BYTES)
     except HTTPException as error:
         msg = f"{url} answers what is no HTTP: {error!r}"
         raise ConfigurationError(msg) from error
-    return found
+    return body
 
 
 def _check_is_safe(url: str) -> None:
@@ -175,9 +176,10 @@ def _check_is_safe(url: str) -> None:
 
 def _keys_in(encoded: bytes) -> list[_Public]:
     """The public keys for signatures of a key set; others are left out."""
+    # `oct` keys are shared secrets, which none of ALGORITHMS takes.
     try:
-        given = msgspec.json.decode(encoded, type=dict[str, Any])
-        keys = KeySet.import_key_set({"keys": [key for key in given["keys"] if key.get("kty") != "oct"]})
+        key_set = msgspec.json.decode(encoded, type=dict[str, Any])
+        keys = KeySet.import_key_set({"keys": [key for key in key_set["keys"] if key.get("kty") != "oct"]})
     except (JoseError, msgspec.DecodeError, KeyError, ValueError, TypeError, AttributeError) as error:
         msg = f"what was found is no JSON Web Key Set: {error}"
         raise ConfigurationError(msg) from error

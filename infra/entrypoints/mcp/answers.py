@@ -40,7 +40,7 @@ class Conversation(Answer, frozen=True):
     metadata: dict[str, Any] | None = None
 
 
-class Said(Answer, frozen=True):
+class ShownMessage(Answer, frozen=True):
     """
     One message of a conversation.
 
@@ -83,49 +83,56 @@ class Room:
     def __init__(self, chars: int = MAX_ANSWER_CHARS, *, each: int = MESSAGE_CHARS) -> None:
         self.left, self._each = chars, each
 
-    def take(self, message: Message, *, versions: int = 1) -> Said | None:
-        """Return a message, its text cut to what each may have; None when the answer has no room for that."""
-        said = show_message(message, each=self._each, versions=versions)
-        size = _size(said)
+    def take(self, message: Message, *, versions: int = 1) -> ShownMessage | None:
+        """Return a message, its text cut to the limit of each; None when the answer has no room for it."""
+        shown = show_message(message, each=self._each, versions=versions)
+        size = _size(shown)
         if size > self.left:
             return None
         self.left -= size
-        return said
+        return shown
 
-    def take_newest(self, messages: Sequence[tuple[Message, int]]) -> list[Said]:
+    def take_newest(self, messages: Sequence[tuple[Message, int]]) -> list[ShownMessage]:
         """Return the newest of these messages that there is room for, with their numbers of versions, oldest first; at least one."""
-        kept: list[Said] = []
+        newest: list[ShownMessage] = []
         for message, versions in reversed(messages):
-            said = self.take(message, versions=versions)
-            if said is None and not kept:
-                said = show_message(message, each=min(self._each, max(self.left, 1)), versions=versions)
+            shown = self.take(message, versions=versions)
+            # At least one, however short: an empty page would look as if nothing came before.
+            if shown is None and not newest:
+                shown = show_message(message, each=min(self._each, max(self.left, 1)), versions=versions)
                 self.left = 0
-            if said is None:
+            if shown is None:
                 break
-            kept.append(said)
-        return kept[::-1]
+            newest.append(shown)
+        return newest[::-1]
 
-    def take_oldest(self, messages: Iterable[Message]) -> list[Said]:
+    def take_oldest(self, messages: Iterable[Message]) -> list[ShownMessage]:
         """Return the first of these messages that there is room for, in their order."""
-        kept: list[Said] = []
+        oldest: list[ShownMessage] = []
         for message in messages:
-            said = self.take(message)
-            if said is None:
+            shown = self.take(message)
+            if shown is None:
                 break
-            kept.append(said)
-        return kept
+            oldest.append(shown)
+        return oldest
 
 
-def _size(said: Said) -> int:
-    return len(said.text) + len(said.id) + len(said.uri) + len(said.role) + (len(repr(said.note)) if said.note else 0)
+def _size(shown: ShownMessage) -> int:
+    return (
+        len(shown.text)
+        + len(shown.id)
+        + len(shown.uri)
+        + len(shown.role)
+        + (len(repr(shown.note)) if shown.note else 0)
+    )
 
 
-def show_message(message: Message, *, each: int | None = None, versions: int = 1) -> Said:
+def show_message(message: Message, *, each: int | None = None, versions: int = 1) -> ShownMessage:
     """Return a message as an assistant reads it, its text cut to `each` characters."""
     text = "" if message.is_hidden else message.text
     shown = text if each is None else text[:each]
     annotation = message.annotation
-    return Said(
+    return ShownMessage(
         id=message.id,
         uri=message_uri(message.chat_id, message.id),
         role=message.name,
@@ -171,20 +178,20 @@ def short_metadata(metadata: dict[str, Any] | None) -> dict[str, Any] | None:
     if not metadata:
         return None
     room = LABEL_CHARS
-    found: dict[str, Any] = {}
+    short: dict[str, Any] = {}
     for key, value in metadata.items():
         size = len(key) + len(msgspec.json.encode(value))
         if size <= room:
-            found[key] = value
+            short[key] = value
             room -= size
-    return found
+    return short
 
 
-def transcript(messages: Iterable[Said]) -> str:
-    """Return messages as text that a model reads: a line with role, time and id, then what was said."""
+def transcript(messages: Iterable[ShownMessage]) -> str:
+    """Return messages as text that a model reads: a line with role, time and id, then the text of the message."""
     return "\n\n".join(
-        f"[{said.role}, {said.at}, {said.id}]\n{said.text}"
-        + (f"\n({said.omitted_characters:,} more characters: {said.uri})" if said.omitted_characters else "")
-        for said in messages
-        if not said.is_hidden
+        f"[{shown.role}, {shown.at}, {shown.id}]\n{shown.text}"
+        + (f"\n({shown.omitted_characters:,} more characters: {shown.uri})" if shown.omitted_characters else "")
+        for shown in messages
+        if not shown.is_hidden
     )

@@ -29,7 +29,7 @@ class McpEndpoint:
 
     Args:
         service: State that the routes share.
-        can_write: Whether the tools that write are there, for those who may write.
+        can_write: Whether the tools that write are there, for callers with the scope `write`.
     """
 
     def __init__(self, service: "Service", *, can_write: bool) -> None:
@@ -46,6 +46,7 @@ class McpEndpoint:
         """
         request = Request(scope, receive)
         principal = await self._service.permitted(request, "read")
+        # The SDK takes a second to import, and its manager wants a task that outlives the request: `running` has both.
         self._wanted.set()
         await self._ready.wait()
         assert self._manager is not None

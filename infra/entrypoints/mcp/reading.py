@@ -22,7 +22,7 @@ from .answers import (
     Conversation,
     MessageLimit,
     Room,
-    Said,
+    ShownMessage,
     TextLimit,
     show_branch,
     show_chat,
@@ -67,7 +67,7 @@ class Transcript(Answer, frozen=True):
 
     conversation: str
     branch: str
-    messages: list[Said]
+    messages: list[ShownMessage]
     before: str | None = None
 
 
@@ -76,7 +76,7 @@ class Surroundings(Answer, frozen=True):
 
     conversation: str
     message: str
-    messages: list[Said]
+    messages: list[ShownMessage]
 
 
 class CheckpointInfo(Answer, frozen=True):
@@ -100,9 +100,9 @@ class Branches(Answer, frozen=True):
 class Difference(Answer, frozen=True):
     """The last message that two lines have in common, and the first messages that each has after it, oldest first."""
 
-    common: Said | None
-    only_a: list[Said]
-    only_b: list[Said]
+    common: ShownMessage | None
+    only_a: list[ShownMessage]
+    only_b: list[ShownMessage]
     only_a_count: int
     only_b_count: int
 
@@ -150,13 +150,13 @@ def search_conversations(
         limit=limit,
     )
     titles: dict[str, str | None] = {}
-    found: list[SearchedMessage] = []
+    messages: list[SearchedMessage] = []
     for hit in hits:
         message = hit.message
         if message.chat_id not in titles:
             chat = ledger.get_chat(message.chat_id)
             titles[message.chat_id] = None if chat is None or chat.title is None else chat.title[:LABEL_CHARS]
-        found.append(
+        messages.append(
             SearchedMessage(
                 conversation=message.chat_id,
                 message=message.id,
@@ -167,7 +167,7 @@ def search_conversations(
                 title=titles[message.chat_id],
             )
         )
-    return FoundMessages(hits=found)
+    return FoundMessages(hits=messages)
 
 
 def list_conversations(
@@ -185,17 +185,17 @@ def list_conversations(
     """List conversations, the last changed first; those of a period with since and until."""
     first = None if since is None else _ms(since, "since")
     end = None if until is None else _ms(until, "until")
-    found: list[Conversation] = []
+    conversations: list[Conversation] = []
     last: str | None = after
     for looked_at, chat in enumerate(_chats(ledger, user, metadata, after)):
         if first is not None and chat.updated_at < first:
-            return ConversationList(conversations=found)
-        if len(found) == limit or looked_at == _LOOKED_AT:
-            return ConversationList(conversations=found, next=last)
+            return ConversationList(conversations=conversations)
+        if len(conversations) == limit or looked_at == _LOOKED_AT:
+            return ConversationList(conversations=conversations, next=last)
         last = chat.id
         if end is None or chat.updated_at < end:
-            found.append(show_chat(chat))
-    return ConversationList(conversations=found)
+            conversations.append(show_chat(chat))
+    return ConversationList(conversations=conversations)
 
 
 def _chats(ledger: Ledger, user_id: str | None, metadata: dict[str, str] | None, after: str | None) -> Iterator[Chat]:
@@ -289,16 +289,16 @@ def read_around(
     shown = room.take(middle) or show_message(middle, each=max_characters)
     earlier = ledger.get_chain(middle.id, limit=n + 1)[:-1] if n else []
     later = list(islice(_following(ledger, middle.id), n))
-    before: list[Said] = []
-    after: list[Said] = []
+    before: list[ShownMessage] = []
+    after: list[ShownMessage] = []
     for index in range(n):  # the nearest first, on both sides in turns
         near = earlier[-1 - index] if index < len(earlier) and index == len(before) else None
-        said = None if near is None else room.take(near)
-        if said is not None:
-            before.append(said)
-        said = room.take(later[index]) if index < len(later) and index == len(after) else None
-        if said is not None:
-            after.append(said)
+        shown_near = None if near is None else room.take(near)
+        if shown_near is not None:
+            before.append(shown_near)
+        shown_near = room.take(later[index]) if index < len(later) and index == len(after) else None
+        if shown_near is not None:
+            after.append(shown_near)
     return Surroundings(conversation=middle.chat_id, message=middle.id, messages=[*reversed(before), shown, *after])
 
 
@@ -347,15 +347,17 @@ def diff(
 ) -> Difference:
     """Compare two lines of a conversation: what they have in common, and what each has after it."""
     ids = [a, b] if conversation is None else [_head(ledger, conversation, name) for name in (a, b)]
-    found = ledger.diff(*ids)
+    divergence = ledger.diff(*ids)
     half = MAX_ANSWER_CHARS // 2
-    common = None if found.common is None else show_message(found.common, each=min(max_characters, MESSAGE_CHARS))
+    common = (
+        None if divergence.common is None else show_message(divergence.common, each=min(max_characters, MESSAGE_CHARS))
+    )
     return Difference(
         common=common,
-        only_a=Room(half, each=min(max_characters, half // 2)).take_oldest(found.only_a),
-        only_b=Room(half, each=min(max_characters, half // 2)).take_oldest(found.only_b),
-        only_a_count=len(found.only_a),
-        only_b_count=len(found.only_b),
+        only_a=Room(half, each=min(max_characters, half // 2)).take_oldest(divergence.only_a),
+        only_b=Room(half, each=min(max_characters, half // 2)).take_oldest(divergence.only_b),
+        only_a_count=len(divergence.only_a),
+        only_b_count=len(divergence.only_b),
     )
 
 

@@ -6,7 +6,7 @@ from chatledger.domain.errors import ChatNotFoundError, CheckpointNotFoundError,
 from chatledger.domain.wire import encode_json, encode_plain
 
 from ...ledger.ledger import Ledger
-from .answers import Answer, Conversation, Room, Said, show_chat, show_message
+from .answers import Answer, Conversation, Room, ShownMessage, show_chat, show_message
 from .reading import Branches, Transcript, list_branches, read_branch
 from .uris import ResourceName
 
@@ -25,7 +25,7 @@ class ConversationResource(Answer, frozen=True):
 class MessageResource(Answer, frozen=True):
     """A message with its whole text, and its data as they are stored."""
 
-    message: Said
+    message: ShownMessage
     data: Any = None
 
 
@@ -35,7 +35,7 @@ class CheckpointResource(Answer, frozen=True):
     conversation: str
     name: str
     message: str
-    messages: list[Said]
+    messages: list[ShownMessage]
 
 
 def list_resources(ledger: Ledger, after: str | None) -> tuple[list[Conversation], str | None]:
@@ -73,7 +73,7 @@ def _message(ledger: Ledger, chat_id: str, message_id: str) -> MessageResource:
     message = ledger.get_message(message_id)
     if message is None or message.chat_id != chat_id:
         raise MessageNotFoundError(message_id)
-    if message.is_hidden:
+    if message.is_hidden:  # as in all that assistants read: what it says is not for them
         return MessageResource(message=show_message(message))
     size = len(encode_plain(message.data))
     if size > MAX_MESSAGE_BYTES:
@@ -91,13 +91,13 @@ def read_checkpoint(ledger: Ledger, chat_id: str, name: str) -> CheckpointResour
     """
     if ledger.get_chat(chat_id) is None:
         raise ChatNotFoundError(chat_id)
-    found = ledger.get_checkpoint(chat_id, name)
-    if found is None:
+    marked = ledger.get_checkpoint(chat_id, name)
+    if marked is None:
         raise CheckpointNotFoundError(chat_id, name)
-    chain = ledger.get_chain(found.message_id, limit=100)
+    chain = ledger.get_chain(marked.message_id, limit=100)
     return CheckpointResource(
         conversation=chat_id,
         name=name,
-        message=found.message_id,
+        message=marked.message_id,
         messages=Room().take_newest([(message, 1) for message in chain]),
     )

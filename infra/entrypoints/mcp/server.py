@@ -1,4 +1,4 @@
-"""The MCP server: tools, resources and prompts over the ledger of the user who asks."""
+"""The MCP server: tools, resources and prompts over the ledger of the caller."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable
@@ -32,7 +32,7 @@ MAX_LISTENING: Final = 1_000
 T = TypeVar("T")
 Context = Any
 """The `ServerRequestContext` that the SDK gives handlers."""
-WhoAsks = Callable[[Context], Principal]
+PrincipalOf = Callable[[Context], Principal]
 
 _log: Final = logging.getLogger("chatledger.mcp")
 _INSTRUCTIONS: Final = (
@@ -49,16 +49,21 @@ class LedgerServer:
 
     Args:
         ledger: The whole ledger.
-        who: Says who asks, from the context of a request.
-        can_write: Whether the tools that write are there, for those who may write.
-        connected: Who is at the other end, where there is one connection that lasts; it can subscribe in the manner of the
-            protocol up to 2025-11-25 then, while `following` is open.
+        principal_of: Returns the caller from the context of a request.
+        can_write: Whether the tools that write are there, for callers with the scope `write`.
+        connected: The caller at the other end, where there is one connection that lasts; it can then subscribe in the manner of
+            the protocol up to 2025-11-25, while `following` is open.
     """
 
     def __init__(
-        self, ledger: AsyncLedger, who: WhoAsks, *, can_write: bool = False, connected: Principal | None = None
+        self,
+        ledger: AsyncLedger,
+        principal_of: PrincipalOf,
+        *,
+        can_write: bool = False,
+        connected: Principal | None = None,
     ) -> None:
-        self._ledger, self._who = ledger, who
+        self._ledger, self._principal_of = ledger, principal_of
         self._tools: dict[str, Tool] = {tool.name: tool for tool in (*READING, *(WRITING if can_write else ()))}
         self._connected = connected
         self._watch = None if connected is None else Watch(partial(self.run, connected), self._tell_connected)
@@ -97,21 +102,23 @@ class LedgerServer:
         return await self._ledger.run(answer)
 
     async def _list_tools(self, ctx: Context, _: object) -> types.ListToolsResult:
-        principal = self._who(ctx)
-        found = [tool for tool in self._tools.values() if not tool.is_writing or principal.may("write")]
-        return types.ListToolsResult(tools=[_described(tool) for tool in found])
+        principal = self._principal_of(ctx)
+        tools = [tool for tool in self._tools.values() if not tool.is_writing or principal.may("write")]
+        return types.ListToolsResult(tools=[_described(tool) for tool in tools])
 
     async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        principal = self._who(ctx)
+        principal = self._principal_of(ctx)
         try:
             tool = self._tool(params.name, principal)
             answer = await self.run(principal, partial(tool.answer, arguments=params.arguments or {}))
         except ChatledgerError as error:
+            # An answer, not an error of the protocol: that the assistant never sees, and this it can act upon.
             return _failed(str(error))
         except Exception:  # noqa: BLE001 - the assistant gets words; the rest is for the log
             _log.exception("the tool %s failed", params.name)
             return _failed(_FAILED)
         structured = readable(msgspec.to_builtins(answer, str_keys=True))
+        # Twice the same: clients from before structured content read the text only.
         text = types.TextContent(type="text", text=msgspec.json.encode(structured).decode())
         return types.CallToolResult(content=[text], structured_content=structured)
 
@@ -131,10 +138,10 @@ class LedgerServer:
         after = None if params is None else params.cursor
 
         def listed(ledger: Ledger) -> types.ListResourcesResult:
-            found, more = list_resources(ledger, after)
+            chats, more = list_resources(ledger, after)
             resources = [
                 types.Resource(name=each.id, title=each.title or each.id, uri=each.uri, mime_type=MIME_TYPE)
-                for each in found
+                for each in chats
             ]
             return types.ListResourcesResult(resources=resources, next_cursor=more)
 
@@ -142,11 +149,11 @@ class LedgerServer:
 
     async def _list_templates(self, ctx: Context, _: object) -> types.ListResourceTemplatesResult:
         del ctx
-        found = [
-            types.ResourceTemplate(name=name, uri_template=template, description=told, mime_type=MIME_TYPE)
-            for name, template, told in TEMPLATES
+        templates = [
+            types.ResourceTemplate(name=name, uri_template=template, description=description, mime_type=MIME_TYPE)
+            for name, template, description in TEMPLATES
         ]
-        return types.ListResourceTemplatesResult(resource_templates=found)
+        return types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         body = await self._protocol(ctx, lambda ledger: read_resource(ledger, parse_uri(params.uri)))
@@ -168,9 +175,9 @@ class LedgerServer:
         return types.GetPromptResult(description=prompt.description, messages=[message])
 
     async def _protocol(self, ctx: Context, call: Callable[[Ledger], T]) -> T:
-        """Call a function with the ledger of who asks; errors of the ledger become errors of the protocol, in words."""
+        """Call a function with the caller's ledger; errors of the ledger become errors of the protocol, in words."""
         try:
-            return await self.run(self._who(ctx), call)
+            return await self.run(self._principal_of(ctx), call)
         except (NotFoundError, InvalidValueError) as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
         except ChatledgerError as error:
@@ -208,7 +215,7 @@ class LedgerServer:
     ) -> types.SubscriptionsListenResult:
         if len(self._listening) >= MAX_LISTENING:
             raise MCPError(types.INTERNAL_ERROR, f"{MAX_LISTENING:,} clients are listening; come back later")
-        principal = self._who(ctx)
+        principal = self._principal_of(ctx)
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
         bus = InMemorySubscriptionBus()  # one for each that listens: it carries only what its user may see
         watch = Watch(partial(self.run, principal), lambda uri: bus.publish(ResourceUpdated(uri=uri)))
@@ -259,5 +266,5 @@ async def _tell_nobody() -> None:
     """The list of resources is not subscribed to over this connection."""
 
 
-def _failed(told: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(type="text", text=told)], is_error=True)
+def _failed(words: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=words)], is_error=True)

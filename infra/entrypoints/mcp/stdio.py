@@ -18,7 +18,7 @@ def serve_stdio(location: str, *, user_id: str | None = None, can_write: bool = 
 
     Args:
         location: Of the ledger; its keys and login are in the environment.
-        user_id: Whose conversations are there; everybody's when None.
+        user_id: The user whose conversations are there; everybody's when None.
         can_write: Whether the tools that write are there.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Subscriptions: clients are told when a resource changes, by the feed of the ledger."""
+"""Subscriptions: the feed of the ledger notifies clients of resources that changed."""
 
 import hashlib
 import logging
@@ -28,10 +28,10 @@ _LISTED: Final = frozenset({"chat_created", "chat_deleted", "chat_updated"})
 
 class Watch:
     """
-    The resources that one client wants to hear of.
+    The resources that a client subscribed to, each with a digest of its state.
 
     Args:
-        run: Calls a function of the ledger of the user who asks, in a worker thread.
+        run: Calls a function with the client's ledger, in a worker thread.
         tell: Called with the URI of a resource that changed.
     """
 
@@ -41,10 +41,10 @@ class Watch:
         tell: Callable[[str], Awaitable[None]],
     ) -> None:
         self._run, self._tell = run, tell
-        self._known: dict[str, tuple[ResourceName, bytes | None]] = {}
+        self._watched: dict[str, tuple[ResourceName, bytes | None]] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._watched)
 
     async def add(self, uri: str) -> None:
         """
@@ -54,20 +54,22 @@ class Watch:
             InvalidValueError: The URI has none of the forms that are served.
         """
         named = parse_uri(uri)
-        self._known[uri] = (named, await self._state(named))
+        self._watched[uri] = (named, await self._state(named))
 
     def remove(self, uri: str) -> None:
         """Do not watch a resource any longer."""
-        self._known.pop(uri, None)
+        self._watched.pop(uri, None)
 
     async def take(self, recorded: Recorded) -> None:
-        """Look at the resources that an event may have changed, and tell of those that it did."""
-        for uri, (named, before) in list(self._known.items()):
+        """Look at the resources that an event may have changed, and notify the client of those that did change."""
+        # The state is compared, as the events of a chat say little of what is in a page: most change one branch of many.
+        for uri, (named, before) in list(self._watched.items()):
             if named.chat_id != recorded.chat_id:
                 continue
             now = await self._state(named)
-            if now != before and uri in self._known:
-                self._known[uri] = (named, now)
+            # The client may have unsubscribed while the state was read.
+            if now != before and uri in self._watched:
+                self._watched[uri] = (named, now)
                 await self._tell(uri)
 
     async def _state(self, named: ResourceName) -> bytes | None:

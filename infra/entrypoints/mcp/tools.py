@@ -21,8 +21,8 @@ class Tool:
     """
     A function that an assistant may call.
 
-    Its first parameter is the ledger of the caller, the others are its arguments. Its docstring is the description that the assistant reads, its
-    return annotation the form of the answer.
+    Its first parameter is the ledger of the caller, the others are its arguments. Its docstring is the description that the
+    assistant reads, its return annotation the form of the answer.
 
     Args:
         call: The function.
@@ -64,11 +64,11 @@ class Tool:
             InvalidValueError: An argument is missing, unknown or of the wrong form; nothing was called.
         """
         try:
-            given = msgspec.convert(arguments, self._arguments, strict=False)
+            read = msgspec.convert(arguments, self._arguments, strict=False)
         except msgspec.ValidationError as error:
             msg = f"the arguments of {self.name} cannot be read: {error}"
             raise InvalidValueError(msg) from error
-        return self._call(ledger, **{name: getattr(given, name) for name in given.__struct_fields__})
+        return self._call(ledger, **{name: getattr(read, name) for name in read.__struct_fields__})
 
 
 _TITLE: Final = "title"

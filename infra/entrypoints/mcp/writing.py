@@ -8,7 +8,7 @@ from chatledger.domain.values import NewMessage
 from chatledger.domain.wire import iso
 
 from ...ledger.ledger import Ledger
-from .answers import Answer, BranchInfo, Said, show_branch, show_message
+from .answers import Answer, BranchInfo, ShownMessage, show_branch, show_message
 from .reading import CheckpointInfo
 from .tools import BranchName, ChatId, MessageId, Tool
 from .uris import checkpoint_uri
@@ -25,7 +25,7 @@ class NewTurn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class AppendedMessages(Answer, frozen=True):
     """The messages as they were stored."""
 
-    messages: list[Said]
+    messages: list[ShownMessage]
 
 
 class MessageNotes(Answer, frozen=True):
@@ -73,12 +73,12 @@ def checkpoint(
     message: MessageId,
 ) -> CheckpointInfo:
     """Give a message a name, to find it again."""
-    made = ledger.set_checkpoint(conversation, name, message)
+    named = ledger.set_checkpoint(conversation, name, message)
     return CheckpointInfo(
-        name=made.name,
-        uri=checkpoint_uri(made.chat_id, made.name),
-        message=made.message_id,
-        set_at=iso(made.created_at),
+        name=named.name,
+        uri=checkpoint_uri(named.chat_id, named.name),
+        message=named.message_id,
+        set_at=iso(named.created_at),
     )
 
 
@@ -90,8 +90,8 @@ def annotate(
     metadata: Annotated[dict[str, Any], msgspec.Meta(description="Keys to set; the others stay.")],
 ) -> MessageNotes:
     """Attach notes to a message; the message itself stays as it is."""
-    made = ledger.annotate(conversation, message, metadata=metadata)
-    return MessageNotes(message=message, metadata=made.metadata)
+    annotation = ledger.annotate(conversation, message, metadata=metadata)
+    return MessageNotes(message=message, metadata=annotation.metadata)
 
 
 WRITING: Final[list[Tool]] = [

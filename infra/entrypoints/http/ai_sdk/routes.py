@@ -72,8 +72,8 @@ def save_chat(call: HttpCall, chat_id: str, body: UIMessages) -> Saved:
 
     Saving the same messages again changes nothing. What is left out stays where it is.
     """
-    kept = _saved(call, chat_id, body)
-    return Saved(branch=kept.branch, headMessageId=kept.head_message_id, ids=kept.ids)
+    saved = _saved(call, chat_id, body)
+    return Saved(branch=saved.branch, headMessageId=saved.head_message_id, ids=saved.ids)
 
 
 def take_turn(call: HttpCall, chat_id: str, body: UseChatBody) -> TurnSaved:
@@ -84,22 +84,22 @@ def take_turn(call: HttpCall, chat_id: str, body: UseChatBody) -> TurnSaved:
     one; the earlier answer stays on its branch. Doing it again before there is an answer changes nothing.
     """
     ledger = call.ledger
-    kept = _saved(call, chat_id, body.messages)
+    saved = _saved(call, chat_id, body.messages)
     if body.trigger == "regenerate-message":
         with call.command("regenerate"):
-            kept = _regenerated(ledger, chat_id, kept, body.message_id)
-    messages = _shown(ledger, chat_id, kept.branch)
-    return TurnSaved(branch=kept.branch, headMessageId=kept.head_message_id, ids=kept.ids, messages=messages)
+            saved = _regenerated(ledger, chat_id, saved, body.message_id)
+    messages = _shown(ledger, chat_id, saved.branch)
+    return TurnSaved(branch=saved.branch, headMessageId=saved.head_message_id, ids=saved.ids, messages=messages)
 
 
 def _shown(
     reader: Ledger | LedgerView, chat_id: str, branch: str | None, limit: int | None = None
 ) -> list[dict[str, Any]]:
     """The messages that count, as UIMessages: of an answer that grew its last state."""
-    found = MessageHistory(reader, chat_id, branch=branch).read(lambda history: history.newest(limit))
-    if found is None:
+    messages = MessageHistory(reader, chat_id, branch=branch).read(lambda history: history.newest(limit))
+    if messages is None:
         raise ChatNotFoundError(chat_id)
-    return [shown(message) for message in found]
+    return [shown(message) for message in messages]
 
 
 async def resume_stream(call: HttpCall, chat_id: str) -> Response:
@@ -108,8 +108,8 @@ async def resume_stream(call: HttpCall, chat_id: str) -> Response:
 
     Of several live streams it is the one that was started last.
     """
-    found = [one for one in await call.async_ledger.list_live(chat_id) if one.name != RUN_STREAM]
-    active = [one for one in found if one.status in ("writing", "committing")]
+    streams = [stream for stream in await call.async_ledger.list_live(chat_id) if stream.name != RUN_STREAM]
+    active = [stream for stream in streams if stream.status in ("writing", "committing")]
     if not active:
         return Response(None, 204)
     reader = call.async_ledger.read_live(chat_id, active[-1].id)
@@ -122,30 +122,32 @@ def _saved(call: HttpCall, chat_id: str, messages: list[dict[str, Any]]) -> Save
         try:
             with call.command("create"):
                 call.ledger.create_chat(chat_id, call.principal.owner)
-        except AlreadyExistsError:  # by somebody else, at the same moment
+        except AlreadyExistsError:  # made by another request at the same moment; or it is another user's
             if call.ledger.get_chat(chat_id) is None:
                 raise
     with call.command("save"):
         return save_messages(call.ledger, chat_id, drafts)
 
 
-def _regenerated(ledger: Ledger, chat_id: str, kept: SavedChain, message_id: str | None) -> SavedChain:
+def _regenerated(ledger: Ledger, chat_id: str, saved: SavedChain, message_id: str | None) -> SavedChain:
     """Return the branch on which a message is to be answered again."""
-    base = kept.ids[-1] if kept.ids else _asked(ledger, chat_id, kept, message_id)
-    if base == kept.head_message_id:
-        return kept
+    # `useChat` takes the answer off its list before it asks for another one: the last message that it sends is the question.
+    base = saved.ids[-1] if saved.ids else _question_of(ledger, chat_id, saved, message_id)
+    if base == saved.head_message_id:
+        return saved
     if base is not None:
         branch = ledger.fork(chat_id, base)
-        return SavedChain(branch.name, base, kept.ids)
+        return SavedChain(branch.name, base, saved.ids)
+    # An answer that was the first message of the chat: there is no message to fork at.
     names = {branch.name for branch in ledger.list_branches(chat_id)}
-    name = next(name for number in range(2, len(names) + 3) if (name := f"{kept.branch}-v{number}") not in names)
+    name = next(name for number in range(2, len(names) + 3) if (name := f"{saved.branch}-v{number}") not in names)
     ledger.create_branch(chat_id, name, None, activate=True)
-    return SavedChain(name, None, kept.ids)
+    return SavedChain(name, None, saved.ids)
 
 
-def _asked(ledger: Ledger, chat_id: str, kept: SavedChain, message_id: str | None) -> str | None:
+def _question_of(ledger: Ledger, chat_id: str, saved: SavedChain, message_id: str | None) -> str | None:
     """The id of the message that an answer follows; of any other message than an answer, its own."""
-    sought = kept.head_message_id if message_id is None else message_id
+    sought = saved.head_message_id if message_id is None else message_id
     answer: Message | None = None if sought is None else ledger.get_message(sought)
     if answer is None or answer.chat_id != chat_id:
         raise MessageNotFoundError(sought or "", chat_id=chat_id)

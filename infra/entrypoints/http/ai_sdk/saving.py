@@ -46,14 +46,14 @@ def shown(message: Message) -> dict[str, Any]:
     return ui_message_of(message.form, message.data, message.name, message.id)
 
 
-def drafts_of(given: Sequence[Mapping[str, Any]]) -> list[NewMessage]:
+def drafts_of(messages: Sequence[Mapping[str, Any]]) -> list[NewMessage]:
     """
     Return UIMessages as they are to be stored.
 
     Raises:
         InvalidValueError: One of them is no UIMessage, or an id is given twice.
     """
-    drafts = [_draft_of(message, position) for position, message in enumerate(given)]
+    drafts = [_draft_of(message, position) for position, message in enumerate(messages)]
     if len({draft.id for draft in drafts}) < len(drafts):
         msg = "messages have ids of their own; one of these is given twice"
         raise InvalidValueError(msg)
@@ -66,7 +66,7 @@ def save_messages(ledger: Ledger, chat_id: str, drafts: Sequence[NewMessage]) ->
 
     Raises:
         ChatNotFoundError: There is no such chat.
-        HeadConflictError: Somebody else wrote to the branch at the same moment; trying again is safe.
+        HeadConflictError: Another writer changed the branch at the same moment; trying again is safe.
     """
     branch = ledger.get_active_branch(chat_id)
     if branch is None:
@@ -93,30 +93,30 @@ def save_messages(ledger: Ledger, chat_id: str, drafts: Sequence[NewMessage]) ->
     return SavedChain(result.branch, result.head_message_id, ids + result.message_ids)
 
 
-def _draft_of(given: Mapping[str, Any], position: int) -> NewMessage:
-    message_id: Any = given.get("id")
-    if not is_ui_message(given) or given["role"] not in _ROLES or not isinstance(message_id, str):
+def _draft_of(message: Mapping[str, Any], position: int) -> NewMessage:
+    message_id: Any = message.get("id")
+    if not is_ui_message(message) or message["role"] not in _ROLES or not isinstance(message_id, str):
         msg = f"message {position} is no UIMessage: it needs an `id`, a `role` of {', '.join(_ROLES)}, and `parts`"
         raise InvalidValueError(msg)
-    return NewMessage(given["role"], dict(given), UI, id=check_id(message_id, "message id"))
+    return NewMessage(message["role"], dict(message), UI, id=check_id(message_id, "message id"))
 
 
 def _stored_ids(ledger: Ledger, chat_id: str, drafts: Sequence[NewMessage]) -> list[str]:
-    """The ids under which the first messages are stored, as many as follow one another as they are given."""
+    """The ids under which the first messages are stored, as many as follow one another in the order of the client's list."""
     ids: list[str] = []
     for draft in drafts:
-        found = next((each for each in _candidates(ledger, chat_id, draft) if _follows(ledger, each, ids)), None)
-        if found is None:
+        stored = next((each for each in _candidates(ledger, chat_id, draft) if _follows(ledger, each, ids)), None)
+        if stored is None:
             break
-        ids.append(found.id)
+        ids.append(stored.id)
     return ids
 
 
 def _candidates(ledger: Ledger, chat_id: str, draft: NewMessage) -> list[Message]:
-    found = [ledger.get_message(message_id) for message_id in (str(draft.id), _spare_id(draft))]
+    messages = [ledger.get_message(message_id) for message_id in (str(draft.id), _spare_id(draft))]
     return [
         message
-        for message in found
+        for message in messages
         if message is not None and message.chat_id == chat_id and _content(shown(message)) == _content(draft.data)
     ]
 
@@ -128,25 +128,25 @@ def _follows(ledger: Ledger, message: Message, ids: Sequence[str]) -> bool:
 def before(ledger: Ledger | LedgerView, message: Message) -> str | None:
     """Return the message before one, without those that are hidden, and earlier states of an answer."""
     at = message.parent_id
-    while at is not None and (found := ledger.get_message(at)) is not None and _is_left_out(found):
-        at = found.parent_id
+    while at is not None and (earlier := ledger.get_message(at)) is not None and _is_left_out(earlier):
+        at = earlier.parent_id
     return at
 
 
 def _is_left_out(message: Message) -> bool:
-    said = message.annotation
-    return said is not None and (said.hidden or said.replaced_by is not None)
+    annotation = message.annotation
+    return annotation is not None and (annotation.hidden or annotation.replaced_by is not None)
 
 
 def _is_earlier(ledger: Ledger, head: Message, draft: NewMessage, ids: Sequence[str]) -> bool:
-    """Whether the last message of a branch is an earlier state of an answer that is given."""
+    """Whether the last message of a branch is an earlier state of an answer that a client sends."""
     if draft.name != "assistant" or head.id.partition("~")[0] != draft.id or not _follows(ledger, head, ids):
         return False
-    known, now = shown(head), draft.data
-    if {**known, "id": "", "parts": [], "metadata": None} != {**now, "id": "", "parts": [], "metadata": None}:
+    stored, now = shown(head), draft.data
+    if {**stored, "id": "", "parts": [], "metadata": None} != {**now, "id": "", "parts": [], "metadata": None}:
         return False
-    pairs = list(zip(known["parts"], now["parts"], strict=False))
-    return len(pairs) == len(known["parts"]) and all(_goes_on(one, other) for one, other in pairs)
+    pairs = list(zip(stored["parts"], now["parts"], strict=False))
+    return len(pairs) == len(stored["parts"]) and all(_goes_on(earlier, other) for earlier, other in pairs)
 
 
 def _goes_on(part: Any, later: Any) -> bool:
@@ -163,10 +163,11 @@ def _goes_on(part: Any, later: Any) -> bool:
 
 
 def _grown(ledger: Ledger, branch: Branch, head: Message, drafts: Sequence[NewMessage], ids: list[str]) -> SavedChain:
-    """Let the next state of an answer follow the one before, in whose place it stands, and what else is given follow that."""
+    """Append the next state of an answer, which takes the place of the one before, and the other messages after it."""
     grown = msgspec.structs.replace(drafts[0], id=_spare_id(drafts[0]))
 
     def grow(commit: Commit) -> list[str]:
+        # Whether this state is the next one was judged by the head that was read; after another one it may be an edit.
         if commit.head() != head.id:
             raise HeadConflictError(branch.chat_id, branch.name, expected=head.id, actual=commit.head())
         added = commit.append(commit.with_free_ids([grown, *drafts[1:]]))
@@ -180,7 +181,8 @@ def _grown(ledger: Ledger, branch: Branch, head: Message, drafts: Sequence[NewMe
 
 
 def _content(message: Mapping[str, Any]) -> bytes:
-    """The content by which messages are compared: without the id, and whether or not a client has seen all parts to their end."""
+    """The content by which messages are compared, without the id."""
+    # A part's state `done` is no content: a client that saw a stream to its end has it, one that read the stored message has not.
     parts = [_settled(part) for part in cast("list[Any]", message["parts"])]
     return ordered_json({**message, "id": "", "parts": parts})
 

@@ -95,7 +95,7 @@ async def replay(reader: AsyncLiveReader) -> AsyncIterator[ServerSentEvent]:
                 for chunk in chunks.take(piece.data):
                     yield _event(chunk)
         status = reader.status
-    except LiveStreamNotFoundError:
+    except LiveStreamNotFoundError:  # it ended, and was dropped, since it was found
         status = None
     for chunk in chunks.end(status):
         yield _event(chunk)

@@ -22,17 +22,18 @@ _MESSAGES = "messages"
 
 async def with_messages(ledger: AsyncLedger, run: MessageRun, request: NewRun) -> NewRun:
     """Return the request with the references and the trigger of the run as its messages, unless it has messages or a command."""
-    given: Any = request.input
+    asked_input: Any = request.input
     trigger_id = run.trigger_message_id
-    if trigger_id is None or request.command is not None or not isinstance(given, dict | None):
+    if trigger_id is None or request.command is not None or not isinstance(asked_input, dict | None):
         return request
-    fields = cast("dict[str, Any]", given or {})
+    fields = cast("dict[str, Any]", asked_input or {})
     if _MESSAGES in fields:
         return request
 
     def read(blocking: Ledger) -> list[BaseMessage]:
-        found = [blocking.get_message(one) for one in (*run.references, trigger_id)]
-        return to_langchain([message for message in found if message is not None])
+        # The trigger comes last: a model answers the last message that it gets.
+        sources = [blocking.get_message(message_id) for message_id in (*run.references, trigger_id)]
+        return to_langchain([message for message in sources if message is not None])
 
     return msgspec.structs.replace(request, input={**fields, _MESSAGES: await ledger.run(read)})
 
@@ -43,16 +44,19 @@ class Answering:
 
     Args:
         before: The checkpoint that the run begins at; None at the beginning of a thread.
-        given: The input of the run.
-        run: The run that the answer is of.
+        run_input: The input of the run.
+        run: The run that is answered.
     """
 
-    def __init__(self, before: CheckpointTuple | None, given: Any, run: MessageRun) -> None:
-        known = _messages_of(before)
-        self._count = len(known)
-        own: Any = cast("dict[str, Any]", given).get(_MESSAGES) if isinstance(given, dict) else None
-        self._known = {one.id for one in (*known, *_messages(own)) if one.id is not None}
-        self._known |= {one for one in (run.trigger_message_id, *run.references) if one is not None}
+    def __init__(self, before: CheckpointTuple | None, run_input: Any, run: MessageRun) -> None:
+        # Messages of the state, the input, or the chat are no answer, wherever the graph puts them in its state again.
+        earlier = _messages_of(before)
+        self._count = len(earlier)
+        own: Any = cast("dict[str, Any]", run_input).get(_MESSAGES) if isinstance(run_input, dict) else None
+        self._known = {identified.id for identified in (*earlier, *_messages(own)) if identified.id is not None}
+        self._known |= {
+            identified for identified in (run.trigger_message_id, *run.references) if identified is not None
+        }
         self._texts: list[str] = []
 
     def take(self, name: str, data: Any) -> None:
@@ -65,29 +69,29 @@ class Answering:
         Return the answer as a message of the chat; None where there is none.
 
         Args:
-            spare_id: The id of a message that has none itself. Others keep theirs, so that a state has them once.
+            spare_id: The id for a message that has none. Others keep theirs, so that a state has them once.
             after: The last checkpoint of the run; None where it has none.
         """
         if after is None:
             return assistant_text("".join(self._texts), spare_id) if any(self._texts) else None
-        said = _messages_of(after)
-        if not said or not isinstance(said[-1], AIMessage):
+        messages = _messages_of(after)
+        if not messages or not isinstance(messages[-1], AIMessage):
             return None
-        own_id = said[-1].id
-        is_new = len(said) > self._count if own_id is None else own_id not in self._known
+        own_id = messages[-1].id
+        is_new = len(messages) > self._count if own_id is None else own_id not in self._known
         try:
             if not is_new:
                 return None
-            fragment: Fragment = adopted(said[-1])
+            fragment: Fragment = adopted(messages[-1])
             return fragment if own_id is not None else fragment.with_id(spare_id)
         except InvalidValueError:
-            return assistant_text(str(said[-1].text), spare_id)  # it has something that JSON does not know
+            return assistant_text(str(messages[-1].text), spare_id)  # it has something that JSON has no form for
 
 
-def _messages_of(found: CheckpointTuple | None) -> list[BaseMessage]:
-    return [] if found is None else _messages(found.checkpoint["channel_values"].get(_MESSAGES))
+def _messages_of(checkpoint: CheckpointTuple | None) -> list[BaseMessage]:
+    return [] if checkpoint is None else _messages(checkpoint.checkpoint["channel_values"].get(_MESSAGES))
 
 
 def _messages(value: Any) -> list[BaseMessage]:
-    given: Sequence[Any] = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
-    return [one for one in given if isinstance(one, BaseMessage)]
+    items: Sequence[Any] = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
+    return [item for item in items if isinstance(item, BaseMessage)]

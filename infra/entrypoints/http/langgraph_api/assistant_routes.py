@@ -101,11 +101,11 @@ async def delete(call: AgentCall, assistant_id: str, *, delete_threads: bool = F
     """Delete an assistant; if wanted, with the threads that are its."""
 
     def delete_all(ledger: Ledger) -> None:
-        known = call.assistants.get(assistant_id)
+        assistant = call.assistants.get(assistant_id)
         threads = list(list_threads(ledger, call.assistants)) if delete_threads else []
         call.assistants.delete(assistant_id)
         for thread in threads:
-            if thread.metadata.get(ASSISTANT_ID) == known.assistant_id:
+            if thread.metadata.get(ASSISTANT_ID) == assistant.assistant_id:
                 delete_thread(ledger, call, thread.thread_id)
 
     await call.run(delete_all)
@@ -114,10 +114,12 @@ async def delete(call: AgentCall, assistant_id: str, *, delete_threads: bool = F
 async def search(call: AgentCall, body: AssistantSearch | None = None) -> list[dict[str, Any]]:
     """Find assistants, those that changed last first."""
     wanted = body or AssistantSearch()
-    found = await _fitting(call, wanted)
-    found.sort(key=lambda one: getattr(one, wanted.sort_by or "updated_at"), reverse=wanted.sort_order != "asc")
-    page = [shown(one) for one in call.page(found, wanted.offset, wanted.limit)]
-    return page if wanted.select is None else [{name: one[name] for name in wanted.select} for one in page]
+    fitting = await _fitting(call, wanted)
+    fitting.sort(
+        key=lambda assistant: getattr(assistant, wanted.sort_by or "updated_at"), reverse=wanted.sort_order != "asc"
+    )
+    page = [shown(assistant) for assistant in call.page(fitting, wanted.offset, wanted.limit)]
+    return page if wanted.select is None else [{name: assistant[name] for name in wanted.select} for assistant in page]
 
 
 async def count(call: AgentCall, body: AssistantFilter | None = None) -> int:
@@ -126,15 +128,15 @@ async def count(call: AgentCall, body: AssistantFilter | None = None) -> int:
 
 
 async def _fitting(call: AgentCall, wanted: AssistantFilter) -> list[Assistant]:
-    return [one for one in await call.run(lambda _: call.assistants.list()) if wanted.fits(one)]
+    return [assistant for assistant in await call.run(lambda _: call.assistants.list()) if wanted.fits(assistant)]
 
 
 async def get_versions(call: AgentCall, assistant_id: str, body: VersionSearch | None = None) -> list[dict[str, Any]]:
     """List the versions of an assistant, the newest first."""
     wanted = body or VersionSearch()
-    found = await call.run(lambda _: call.assistants.versions(assistant_id))
-    fitting = [one for one in found if contains(one.metadata, wanted.metadata or {})]
-    return [_shown_version(one) for one in fitting[wanted.offset : wanted.offset + wanted.limit]]
+    versions = await call.run(lambda _: call.assistants.versions(assistant_id))
+    fitting = [version for version in versions if contains(version.metadata, wanted.metadata or {})]
+    return [_shown_version(version) for version in fitting[wanted.offset : wanted.offset + wanted.limit]]
 
 
 async def set_latest(call: AgentCall, assistant_id: str, body: Latest) -> dict[str, Any]:
@@ -146,11 +148,11 @@ async def get_graph(call: AgentCall, assistant_id: str, *, xray: bool | int = Fa
     """Read the nodes and edges of an assistant's graph; of its subgraphs too, down to a depth."""
 
     def drawn(graph: Graph) -> dict[str, Any]:
-        found: dict[str, Any] = graph.get_graph(xray=xray).to_json()
-        for node in found["nodes"]:
+        drawing: dict[str, Any] = graph.get_graph(xray=xray).to_json()
+        for node in drawing["nodes"]:
             if isinstance(node.get("data"), dict):
                 node["data"].pop("id", None)
-        return found
+        return drawing
 
     return await _asked(call, assistant_id, drawn)
 
@@ -184,8 +186,8 @@ async def _asked(call: AgentCall, assistant_id: str, ask: Callable[[Graph], dict
 
 def _subgraphs(graph: Graph, namespace: str | None, *, recurse: bool) -> dict[str, Any]:
     whole: Any = graph
-    found: Iterable[tuple[str, Any]] = whole.get_subgraphs(namespace=namespace, recurse=recurse)
-    return {name: _schemas(inner) for name, inner in found if hasattr(inner, "get_input_jsonschema")}
+    subgraphs: Iterable[tuple[str, Any]] = whole.get_subgraphs(namespace=namespace, recurse=recurse)
+    return {name: _schemas(inner) for name, inner in subgraphs if hasattr(inner, "get_input_jsonschema")}
 
 
 def _schemas(graph: Graph) -> dict[str, Any]:
@@ -202,16 +204,16 @@ def _schemas(graph: Graph) -> dict[str, Any]:
 def _state_schema(state: type) -> dict[str, Any]:
     fields: dict[str, Any] = {name: (kind, None) for name, kind in get_type_hints(state).items()}
     config = ConfigDict(arbitrary_types_allowed=True)
-    found: dict[str, Any] = create_model(state.__name__, __config__=config, **fields).model_json_schema()
-    return found
+    schema: dict[str, Any] = create_model(state.__name__, __config__=config, **fields).model_json_schema()
+    return schema
 
 
 def _schema(make: Callable[[], Any]) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] | None = make()
+        schema: dict[str, Any] | None = make()
     except Exception:  # noqa: BLE001  # of what a state is made of not everything can be described
         return None
-    return found
+    return schema
 
 
 def shown(assistant: Assistant) -> dict[str, Any]:

@@ -39,11 +39,11 @@ class Assistant(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         assistant_id: Its id. A graph has an assistant from the beginning, whose id is the name of the graph.
         graph_id: The name of the graph.
-        config: What its runs are configured with, as LangGraph's `RunnableConfig`.
-        context: What its runs are given as their context.
+        config: The configuration of its runs, as LangGraph's `RunnableConfig`.
+        context: The context of its runs.
         metadata: A JSON object of any kind.
-        name: How people call it.
-        description: What it is for.
+        name: Its name for people.
+        description: Its purpose.
         version: 1, 2, 3, ...
         created_at: When it was made, in ms since the epoch.
         updated_at: When it was changed, or another version was made the present one.
@@ -85,22 +85,22 @@ class _AssistantRecord(msgspec.Struct, frozen=True):
 
 
 class _StoredAssistant(NamedTuple):
-    """An assistant, the state that it is kept in, and the version of that state; 0 before it was changed for the first time."""
+    """An assistant, the state that keeps it, and the version of that state; 0 before it was changed for the first time."""
 
     state: str
-    kept: _AssistantRecord
+    record: _AssistantRecord
     state_version: int
 
 
 class Assistants:
     """
-    The assistants that somebody may use: their own, those that were made by who acts for everybody, and one of each graph.
+    The assistants that a caller may use: the caller's own, those that were made for everybody, and one of each graph.
 
     Args:
         graph_ids: The names of the graphs.
         ledger: The whole ledger.
-        principal: Who asks.
-        since: When the graphs came, in ms since the epoch: the time of their first assistants.
+        principal: The caller.
+        since: When the graphs were registered, in ms since the epoch: the time of their first assistants.
     """
 
     def __init__(self, graph_ids: Iterable[str], ledger: Ledger, principal: Principal, since: int) -> None:
@@ -119,22 +119,22 @@ class Assistants:
             NotFoundError: There is none, or it is another user's.
         """
         if version is None:
-            return self._found(assistant_id).kept.assistant
-        for one in self.versions(assistant_id):
-            if one.version == version:
-                return one
+            return self._find(assistant_id).record.assistant
+        for candidate in self.versions(assistant_id):
+            if candidate.version == version:
+                return candidate
         msg = f"Assistant with ID {assistant_id} has no version {version}"
         raise NotFoundError(msg)
 
     def list(self) -> builtins.list[Assistant]:
         """List all, the last changed first."""
-        found = {name: self._default(name) for name in self._graph_ids}
-        for owner in reversed(self._owners):
+        by_id = {name: self._default(name) for name in self._graph_ids}
+        for owner in reversed(self._owners):  # the caller's own last, so that they count where two have one id
             for info in self._states.list(user_id=owner):
-                kept = self._read(info.id) if info.conversation_id.startswith(ASSISTANT_STATES) else None
-                if kept is not None:
-                    found[kept.assistant.assistant_id] = kept.assistant
-        return sorted(found.values(), key=lambda one: (-one.updated_at, one.assistant_id))
+                record = self._read(info.id) if info.conversation_id.startswith(ASSISTANT_STATES) else None
+                if record is not None:
+                    by_id[record.assistant.assistant_id] = record.assistant
+        return sorted(by_id.values(), key=lambda assistant: (-assistant.updated_at, assistant.assistant_id))
 
     def create(self, assistant_id: str, change: AssistantChange, *, may_exist: bool = False) -> Assistant:
         """
@@ -160,7 +160,7 @@ class Assistants:
             try:
                 key = state_id(self._owner, ASSISTANT_STATES + assistant_id)
                 self._states.put(key, msgspec.to_builtins(_AssistantRecord(made, 1)), expected_version=0)
-            except StateConflictError:
+            except StateConflictError:  # another request made it since
                 present = self.get(assistant_id)
             else:
                 return made
@@ -180,9 +180,9 @@ class Assistants:
         if change.graph_id is not None:
             self._check_graph(change.graph_id)
 
-        def next_version(kept: _AssistantRecord) -> _AssistantRecord:
-            number = kept.last_version + 1
-            changed = _changed(kept.assistant, change)
+        def next_version(record: _AssistantRecord) -> _AssistantRecord:
+            number = record.last_version + 1
+            changed = _changed(record.assistant, change)
             return _AssistantRecord(msgspec.structs.replace(changed, version=number, updated_at=clock_ms()), number)
 
         return self._change(assistant_id, next_version)
@@ -196,24 +196,24 @@ class Assistants:
             AccessDeniedError: It is everybody's.
         """
 
-        def back(kept: _AssistantRecord) -> _AssistantRecord:
-            found = self.get(assistant_id, version)
-            return _AssistantRecord(msgspec.structs.replace(found, updated_at=clock_ms()), kept.last_version)
+        def back(record: _AssistantRecord) -> _AssistantRecord:
+            earlier = self.get(assistant_id, version)
+            return _AssistantRecord(msgspec.structs.replace(earlier, updated_at=clock_ms()), record.last_version)
 
         return self._change(assistant_id, back)
 
     def versions(self, assistant_id: str) -> builtins.list[Assistant]:
         """List the versions of an assistant, the newest first, each as it was made."""
-        found = self._found(assistant_id)
+        stored = self._find(assistant_id)
         made: dict[int, Assistant] = {}
-        if found.kept.assistant.assistant_id in self._graph_ids:
-            made[1] = self._default(found.kept.assistant.assistant_id)
+        if stored.record.assistant.assistant_id in self._graph_ids:
+            made[1] = self._default(stored.record.assistant.assistant_id)
         before: int | None = None
-        while page := self._states.history(found.state, limit=_PAGE, before=before):
-            for one in page:
-                kept = self._read(found.state, one.version)
-                if kept is not None:
-                    made[kept.assistant.version] = kept.assistant
+        while page := self._states.history(stored.state, limit=_PAGE, before=before):
+            for entry in page:
+                record = self._read(stored.state, entry.version)
+                if record is not None:
+                    made[record.assistant.version] = record.assistant
             before = page[-1].version
         return [made[number] for number in sorted(made, reverse=True)]
 
@@ -225,24 +225,25 @@ class Assistants:
             NotFoundError: There is no such assistant.
             AccessDeniedError: It is everybody's, or the one that a graph has from the beginning.
         """
-        found = self._found(assistant_id)
-        if found.kept.assistant.assistant_id in self._graph_ids:
+        stored = self._find(assistant_id)
+        if stored.record.assistant.assistant_id in self._graph_ids:
             msg = f"assistant {assistant_id!r} is the one that its graph has from the beginning; it cannot be deleted"
             raise AccessDeniedError(msg)
-        self._check_own(found)
-        self._states.delete(found.state)
+        self._check_own(stored)
+        self._states.delete(stored.state)
 
-    def _found(self, assistant_id: str) -> _StoredAssistant:
-        known_id = self._aliases.get(assistant_id, assistant_id)
+    def _find(self, assistant_id: str) -> _StoredAssistant:
+        # LangGraph's server makes the id of a graph's assistant of its name, and clients write that id down.
+        own_id = self._aliases.get(assistant_id, assistant_id)
         for owner in self._owners:
-            key = state_id(owner, ASSISTANT_STATES + known_id)
+            key = state_id(owner, ASSISTANT_STATES + own_id)
             newest = self._states.history(key, limit=1)
-            kept = self._read(key, newest[0].version) if newest else None
-            if kept is not None:
-                return _StoredAssistant(key, kept, newest[0].version)
-        if known_id in self._graph_ids:
+            record = self._read(key, newest[0].version) if newest else None
+            if record is not None:
+                return _StoredAssistant(key, record, newest[0].version)
+        if own_id in self._graph_ids:
             return _StoredAssistant(
-                state_id(LOCAL_USER, ASSISTANT_STATES + known_id), _AssistantRecord(self._default(known_id), 1), 0
+                state_id(LOCAL_USER, ASSISTANT_STATES + own_id), _AssistantRecord(self._default(own_id), 1), 0
             )
         msg = f"Assistant with ID {assistant_id} not found"
         raise NotFoundError(msg)
@@ -263,21 +264,21 @@ class Assistants:
 
     def _change(self, assistant_id: str, change: Callable[[_AssistantRecord], _AssistantRecord]) -> Assistant:
         for attempt in count(1):
-            found = self._found(assistant_id)
-            self._check_own(found)
-            kept = change(found.kept)
+            stored = self._find(assistant_id)
+            self._check_own(stored)
+            record = change(stored.record)
             try:
-                self._states.put(found.state, msgspec.to_builtins(kept), expected_version=found.state_version)
+                self._states.put(stored.state, msgspec.to_builtins(record), expected_version=stored.state_version)
             except StateConflictError:
                 if attempt == _ATTEMPTS:
                     raise
             else:
-                return kept.assistant
+                return record.assistant
         raise AssertionError
 
-    def _check_own(self, found: _StoredAssistant) -> None:
-        if parse_state_id(found.state).user_id != self._owner:
-            shown = found.kept.assistant.assistant_id
+    def _check_own(self, stored: _StoredAssistant) -> None:
+        if parse_state_id(stored.state).user_id != self._owner:
+            shown = stored.record.assistant.assistant_id
             msg = f"assistant {shown!r} is everybody's; make one of your own to change it"
             raise AccessDeniedError(msg)
 
@@ -295,14 +296,14 @@ def _changed(assistant: Assistant, change: AssistantChange) -> Assistant:
         RequestError: They do not say the same.
     """
     names = AssistantChange.__struct_fields__
-    given: dict[str, Any] = {name: getattr(change, name) for name in names if getattr(change, name) is not None}
-    if "metadata" in given:
-        given["metadata"] = {**assistant.metadata, **given["metadata"]}
-    configurable = given.get("config", {}).get("configurable")
-    if configurable and given.get("context") and configurable != given["context"]:
+    changes: dict[str, Any] = {name: getattr(change, name) for name in names if getattr(change, name) is not None}
+    if "metadata" in changes:
+        changes["metadata"] = {**assistant.metadata, **changes["metadata"]}
+    configurable = changes.get("config", {}).get("configurable")
+    if configurable and changes.get("context") and configurable != changes["context"]:
         raise RequestError(400, TWO_CONTEXTS)
-    if configurable and "context" not in given:
-        given["context"] = configurable
-    elif given.get("context") and not configurable:
-        given["config"] = {**given.get("config", assistant.config), "configurable": given["context"]}
-    return msgspec.structs.replace(assistant, **given)
+    if configurable and "context" not in changes:
+        changes["context"] = configurable
+    elif changes.get("context") and not configurable:
+        changes["config"] = {**changes.get("config", assistant.config), "configurable": changes["context"]}
+    return msgspec.structs.replace(assistant, **changes)

@@ -1,4 +1,4 @@
-"""How requests of LangGraph's clients are answered: `{"detail": ...}` for errors, and the bodies as they are."""
+"""The contract with LangGraph's clients: `{"detail": ...}` for errors, and answers without an envelope."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -34,7 +34,7 @@ class AgentCall(HttpCall):
 
     Attributes:
         graphs: The graphs that the server runs.
-        runs: What it executes.
+        runs: The runs that it executes.
     """
 
     def __init__(self, runs: Runs, service: Service, principal: Principal, request: Request) -> None:
@@ -60,13 +60,13 @@ class AgentCall(HttpCall):
         """Return the answer of a function of the blocking ledger of the caller, which runs in a worker thread."""
         return await self.async_ledger.run(call)
 
-    def page(self, found: Sequence[T], offset: int, limit: int) -> list[T]:
-        """Cut a page out of what was found, and tell of it in the headers; `found` may end one after the page."""
-        more = len(found) > offset + limit
-        self.headers[PAGE_TOTAL] = str(offset + limit + 1 if more else len(found))
+    def page(self, entries: Sequence[T], offset: int, limit: int) -> list[T]:
+        """Cut a page out of entries, which may end with the first one after it, and describe it in the headers."""
+        more = len(entries) > offset + limit
+        self.headers[PAGE_TOTAL] = str(offset + limit + 1 if more else len(entries))
         if more:
             self.headers[PAGE_NEXT] = str(offset + limit)
-        return list(found[offset : offset + limit])
+        return list(entries[offset : offset + limit])
 
 
 def route(method: Method, path: str, handler: Callable[..., Any], *, is_reading: bool = False) -> Route:

@@ -26,7 +26,7 @@ def encode(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value, enc_hook=_plain)
     except (TypeError, ValueError, RecursionError):
-        # Such as keys that are no text, or text with a lone surrogate.
+        # Such as keys that are no text, or text with a lone surrogate. Only then, as it walks the whole value in Python.
         return msgspec.json.encode(_cleaned(value), enc_hook=_plain)
 
 
@@ -37,11 +37,11 @@ def to_plain(value: Any) -> Any:
 
 def interrupt_of(interrupt: Any) -> dict[str, Any]:
     """Return an interrupt as clients read it: `id`, `value`, and `response_schema` where the graph gave one."""
-    known: Any = interrupt
+    asking: Any = interrupt
     if not isinstance(interrupt, Interrupt):
-        return {"id": None, "value": known}
-    found: dict[str, Any] = {"id": known.id, "value": known.value}
-    return found if known.response_schema is None else found | {"response_schema": known.response_schema}
+        return {"id": None, "value": asking}
+    shown: dict[str, Any] = {"id": asking.id, "value": asking.value}
+    return shown if asking.response_schema is None else shown | {"response_schema": asking.response_schema}
 
 
 def time_of(moment_ms: int) -> str:
@@ -50,11 +50,11 @@ def time_of(moment_ms: int) -> str:
 
 
 def _plain(value: Any) -> Any:
-    given: Any = value
+    untyped: Any = value
     if isinstance(value, Interrupt):
         return interrupt_of(value)
     if isinstance(value, type):
-        return str(given)
+        return str(untyped)
     if isinstance(value, _Model):
         return value.model_dump()
     if isinstance(value, BaseException):

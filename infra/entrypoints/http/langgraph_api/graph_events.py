@@ -49,14 +49,14 @@ _KNOWN_KEYS: Final = (*_OF_CHECKPOINT, "assistant_id", "graph_id")
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What a graph is to do.
+    A call of a graph.
 
     Args:
         input: Its input; None to go on where the thread is.
         command: Instead, `resume`, `update` and `goto`.
         context: What the graph is given as its context.
-        modes: What is to be yielded.
-        has_subgraphs: Whether also of subgraphs.
+        modes: The kinds of events to be yielded.
+        has_subgraphs: Whether those of subgraphs are wanted too.
         interrupt_before, interrupt_after: Nodes to stop at, or `*`.
         durability: When checkpoints are written.
     """
@@ -97,7 +97,7 @@ async def events_of(graph: Graph, wanted: Execution, config: RunnableConfig) -> 
             yield "events", part
             continue
         namespace, mode, data = part if wanted.has_subgraphs else ((), *part)
-        suffix = "".join(f"|{one}" for one in namespace)
+        suffix = "".join(f"|{step}" for step in namespace)
         for name, value in forms.of(mode, data, namespace):
             yield name + suffix, value
 
@@ -120,7 +120,7 @@ async def events_of_runner(runner: Runner, wanted: Execution, config: RunnableCo
 async def _parts(
     graph: Graph, wanted: Execution, config: RunnableConfig, options: Mapping[str, Any]
 ) -> AsyncIterator[Any]:
-    """Yield the parts of the graph's stream as tuples, and what callbacks tell as objects, where that is wanted."""
+    """Yield the parts of the graph's stream as tuples, and events of callbacks, where these are wanted, as objects."""
     runnable: Any = graph
     if "events" not in wanted.modes:
         async for part in runnable.astream(wanted.given, config, **options):
@@ -155,29 +155,29 @@ class _Forms:
         return events
 
     def _message(self, message: BaseMessage, metadata: Mapping[str, Any]) -> list[Named]:
-        found: list[Named] = []
+        events: list[Named] = []
         if "messages-tuple" in self._modes:
-            found.append(("messages", [message, metadata]))
+            events.append(("messages", [message, metadata]))
         if "messages" in self._modes:
-            found += self._accumulated(message, metadata)
+            events += self._accumulated(message, metadata)
         if self._speech is not None and isinstance(message, AIMessageChunk):
-            found += self._speech.of_chunk(message, metadata)
-        return found
+            events += self._speech.of_chunk(message, metadata)
+        return events
 
     def _accumulated(self, message: BaseMessage, metadata: Mapping[str, Any]) -> list[Named]:
-        found: list[Named] = []
-        known_id = message.id or ""
-        before = self._said.get(known_id)
+        events: list[Named] = []
+        message_id = message.id or ""
+        before = self._said.get(message_id)
         if before is None:
-            found.append(("messages/metadata", {known_id: {"metadata": metadata}}))
+            events.append(("messages/metadata", {message_id: {"metadata": metadata}}))
         whole: BaseMessage = message
         if isinstance(before, AIMessageChunk) and isinstance(message, AIMessageChunk):
             whole = before + message
-        self._said[known_id] = whole
+        self._said[message_id] = whole
         is_part = isinstance(message, AIMessageChunk)
         shown = message_chunk_to_message(whole) if isinstance(whole, AIMessageChunk) else whole
-        found.append(("messages/partial" if is_part else "messages/complete", [shown]))
-        return found
+        events.append(("messages/partial" if is_part else "messages/complete", [shown]))
+        return events
 
 
 class _Speech:
@@ -194,7 +194,7 @@ class _Speech:
     def __init__(self, speakers: set[str]) -> None:
         self._speakers = speakers
         self._ids: set[str] = set()
-        """Of messages that were said, or that a node was given."""
+        """Ids of messages that were sent, or that a node got as input."""
         self._inputs: dict[str, Mapping[str, Any]] = {}
         """By the ids of tasks, their inputs."""
         self._texts: defaultdict[str, dict[str, str]] = defaultdict(dict)
@@ -266,25 +266,25 @@ def _without_internals(data: Any) -> Any:
     """Leave only what clients need of the configs in an event of checkpoints: the rest are objects of the graph."""
     if not isinstance(data, Mapping):
         return data
-    found: dict[str, Any] = {}
+    public: dict[str, Any] = {}
     for key, value in cast("Mapping[str, Any]", data).items():
         if key in {"config", "parent_config"} and isinstance(value, Mapping):
             configurable = cast("Mapping[str, Any]", value).get("configurable", {})
-            found[key] = {"configurable": {name: configurable[name] for name in _KNOWN_KEYS if name in configurable}}
+            public[key] = {"configurable": {name: configurable[name] for name in _KNOWN_KEYS if name in configurable}}
         elif key == "payload":
-            found[key] = payload = _without_internals(value)
-            for own, told in (("config", "checkpoint"), ("parent_config", "parent_checkpoint")):
+            public[key] = payload = _without_internals(value)
+            for own, shown_name in (("config", "checkpoint"), ("parent_config", "parent_checkpoint")):
                 if own in payload:  # clients of LangGraph's server read them in `debug`
                     place = cast("Mapping[str, Any]", cast("Any", payload[own] or {}).get("configurable", {}))
-                    payload[told] = {name: place[name] for name in _OF_CHECKPOINT if name in place} or None
+                    payload[shown_name] = {name: place[name] for name in _OF_CHECKPOINT if name in place} or None
         else:
-            found[key] = value
-    return found
+            public[key] = value
+    return public
 
 
-def command_of(given: Mapping[str, Any]) -> Command[Any]:
+def command_of(fields: Mapping[str, Any]) -> Command[Any]:
     """Return a command of LangGraph: `update`, `resume`, and `goto` a node, or nodes with their input."""
-    goto: Any = given.get("goto") or ()
+    goto: Any = fields.get("goto") or ()
     steps: list[Any] = [goto] if isinstance(goto, str | Mapping) else list(goto)
     sends = [step if isinstance(step, str) else Send(step["node"], step.get("input")) for step in steps]
-    return Command(update=given.get("update"), resume=given.get("resume"), goto=sends)
+    return Command(update=fields.get("update"), resume=fields.get("resume"), goto=sends)

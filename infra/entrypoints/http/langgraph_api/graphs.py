@@ -56,13 +56,13 @@ class OpenGraph(NamedTuple):
         assert namespace is not None, "it is bound to one"
         return namespace
 
-    def config(self, thread_id: str, given: Mapping[str, Any] | None = None) -> RunnableConfig:
+    def config(self, thread_id: str, overrides: Mapping[str, Any] | None = None) -> RunnableConfig:
         """
-        Return the config of a run or a reading: the assistant's, and over it what is given, key by key.
+        Return the config of a run or a reading: the assistant's, with overrides key by key.
 
         `configurable` and `metadata` are merged, and name the thread, the assistant and the graph.
         """
-        return configured(self.assistant, thread_id, given)
+        return configured(self.assistant, thread_id, overrides)
 
 
 class Graphs:
@@ -96,11 +96,12 @@ class Graphs:
         return list(self._graphs)
 
     def saver(self, principal: Principal) -> LedgerSaver:
-        """Return the saver of who asks: it is bound to no assistant, and keeps what it read."""
+        """Return the saver of a caller: it is bound to no assistant, and caches what it read."""
+        # One for all keys of a user: what these may do is checked before, and does not change what there is to read.
         return self._saver_of(msgspec.structs.replace(principal, scopes=frozenset(), name=""))
 
     def store(self, principal: Principal) -> LedgerBaseStore:
-        """Return the items of who asks, which the graphs get that were compiled without a store."""
+        """Return the items of a caller, which the graphs get that were compiled without a store."""
         return self._store_of(principal.user_id)
 
     async def assistant(self, principal: Principal, assistant_id: str) -> Assistant:
@@ -108,12 +109,12 @@ class Graphs:
         Read an assistant, by its id or the name of a graph.
 
         Raises:
-            NotFoundError: There is none that this one may use.
+            NotFoundError: There is none that this caller may use.
         """
         return await self._ledger.run(lambda _: self.assistants(principal).get(assistant_id))
 
     def assistants(self, principal: Principal) -> Assistants:
-        """Return the assistants that somebody may use, for code that runs in a worker thread."""
+        """Return the assistants that a caller may use, for code that runs in a worker thread."""
         return Assistants(self._graphs, self._ledger.blocking(), principal, self._since)
 
     @asynccontextmanager
@@ -126,32 +127,34 @@ class Graphs:
         namespace: str | None = None,
     ) -> AsyncGenerator[OpenGraph]:
         """
-        Open the graph of an assistant for who asks; use it with `async with`.
+        Open the graph of an assistant for a caller; use it with `async with`.
 
         Args:
-            principal: Who asks.
+            principal: The caller.
             assistant: The assistant, or its id, or the name of a graph.
-            config: What a function that makes the graph is given.
+            config: The argument of a function that makes the graph.
             namespace: Where the checkpoints are stored; that of the assistant when None.
 
         Raises:
             NotFoundError: There is no such assistant, or its graph is not registered here.
         """
-        found = await self.assistant(principal, assistant) if isinstance(assistant, str) else assistant
-        saver = self.saver(principal).for_namespace(namespace or found.namespace)
-        async with self.graph(found.graph_id, config or configured(found, "")) as graph:
+        resolved = await self.assistant(principal, assistant) if isinstance(assistant, str) else assistant
+        saver = self.saver(principal).for_namespace(namespace or resolved.namespace)
+        async with self.graph(resolved.graph_id, config or configured(resolved, "")) as graph:
             if isinstance(graph, Pregel):
                 store = self.store(principal) if graph.store is None else graph.store
                 # LangGraph calls a graph without a name "LangGraph"; its server shows the name that it is registered under.
-                name = found.graph_id if graph.name == "LangGraph" else graph.name
-                yield OpenGraph(found, graph.copy({"checkpointer": saver, "store": store, "name": name}), None, saver)
+                name = resolved.graph_id if graph.name == "LangGraph" else graph.name
+                yield OpenGraph(
+                    resolved, graph.copy({"checkpointer": saver, "store": store, "name": name}), None, saver
+                )
             else:
-                yield OpenGraph(found, None, graph, saver)
+                yield OpenGraph(resolved, None, graph, saver)
 
     @asynccontextmanager
     async def graph(self, graph_id: str, config: RunnableConfig | None = None) -> AsyncGenerator[Graph | Runner]:
         """
-        Open a registered graph as it is, without checkpoints of anybody.
+        Open a registered graph as it is, without checkpoints.
 
         Raises:
             NotFoundError: There is none of that name.
@@ -184,17 +187,18 @@ class Graphs:
         return LedgerBaseStore(self._ledger, user_id=user_id)
 
 
-def configured(assistant: Assistant, thread_id: str, given: Mapping[str, Any] | None = None) -> RunnableConfig:
-    """Return the config of a run of an assistant: its own, and over it what is given; see `OpenGraph.config`."""
-    known = {"assistant_id": assistant.assistant_id, "graph_id": assistant.graph_id}
-    own, more = assistant.config, given or {}
+def configured(assistant: Assistant, thread_id: str, overrides: Mapping[str, Any] | None = None) -> RunnableConfig:
+    """Return the config of a run of an assistant: its own, with overrides; see `OpenGraph.config`."""
+    # The last word is ours: a client that names another thread or assistant in its config would read that one's state.
+    identity = {"assistant_id": assistant.assistant_id, "graph_id": assistant.graph_id}
+    own, more = assistant.config, overrides or {}
     configurable = {
         **own.get("configurable", {}),
         **more.get("configurable", {}),
-        **known,
+        **identity,
         "thread_id": thread_id,
     }
-    metadata = {**assistant.metadata, **own.get("metadata", {}), **more.get("metadata", {}), **known}
+    metadata = {**assistant.metadata, **own.get("metadata", {}), **more.get("metadata", {}), **identity}
     tags = [*own.get("tags", []), *more.get("tags", [])]
     merged = {**own, **more, "configurable": configurable, "metadata": metadata}
     return cast("RunnableConfig", merged | ({"tags": tags} if tags else {}))
@@ -210,28 +214,28 @@ def load_graphs(named: Sequence[str]) -> dict[str, Any]:
         ConfigurationError: A name has another form, is there twice, or cannot be imported.
     """
     graphs: dict[str, Any] = {}
-    for given in named:
-        name, equals, place = given.partition("=")
+    for entry in named:
+        name, equals, place = entry.partition("=")
         module, colon, attribute = place.rpartition(":")
         if not (name and equals and module and colon and attribute):
-            msg = f"{given!r} names no graph: write name=module:attribute, or name=./file.py:attribute"
+            msg = f"{entry!r} names no graph: write name=module:attribute, or name=./file.py:attribute"
             raise ConfigurationError(msg)
         if name in graphs:
             msg = f"there are two graphs with the name {name!r}"
             raise ConfigurationError(msg)
-        graphs[name] = _imported(module, attribute, given)
+        graphs[name] = _imported(module, attribute, entry)
     return graphs
 
 
-def _imported(module: str, attribute: str, given: str) -> Any:
+def _imported(module: str, attribute: str, entry: str) -> Any:
     try:
-        found: Any = _module(module)
+        graph: Any = _module(module)
         for part in attribute.split("."):
-            found = getattr(found, part)
+            graph = getattr(graph, part)
     except Exception as error:
-        msg = f"cannot import the graph {given!r}: {type(error).__name__}: {error}"
+        msg = f"cannot import the graph {entry!r}: {type(error).__name__}: {error}"
         raise ConfigurationError(msg) from error
-    return found
+    return graph
 
 
 def _module(name: str) -> Any:
@@ -260,9 +264,9 @@ def _takes_config(source: Callable[..., Any]) -> bool:
 
 
 def _compiled(graph_id: str, made: Any) -> Graph:
-    given: Any = made
-    graph: Any = given.compile() if isinstance(made, StateGraph) else given
+    untyped: Any = made
+    graph: Any = untyped.compile() if isinstance(made, StateGraph) else untyped
     if not isinstance(graph, Pregel):
-        msg = f"what makes graph {graph_id!r} gave {type(given).__name__}, which is no graph of LangGraph"
+        msg = f"what makes graph {graph_id!r} gave {type(untyped).__name__}, which is no graph of LangGraph"
         raise ConfigurationError(msg)
     return cast("Graph", graph)

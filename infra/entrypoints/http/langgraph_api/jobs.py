@@ -76,7 +76,7 @@ class Job:
 
     async def start(self) -> None:
         """Record that the run is at work; where it brings an answer, so is the run that waited for it."""
-        self.is_going = False  # whoever ends it now, ends it when both are recorded: none of them is left at work
+        self.is_going = False  # `end` waits until both are recorded: else one of the two would be left at work
         if self.request.is_answer:
             checkpoint_id = self.request.place(namespace_of(self.run)).get("checkpoint_id")
             self.resumed = await resume(self.ledger, self.run, checkpoint_id)
@@ -119,7 +119,7 @@ class Job:
                 self._is_asking = bool(state.next)  # a graph that comes to its own end has no nodes left to run
 
     async def _beginning(self) -> dict[str, Any]:
-        """Return where the run begins, for `configurable`: where it was told to, else where the branch of its trigger stands."""
+        """Return where the run begins, for `configurable`: where its request says, else where the branch of its trigger stands."""
         run, namespace = self.run, namespace_of(self.run)
         place = self.request.place(namespace)
         message_id = run.trigger_message_id
@@ -135,7 +135,7 @@ class Job:
         return place if checkpoint_id is None else {"checkpoint_ns": "", **place, "checkpoint_id": checkpoint_id}
 
     async def _before_question(self, saver: LedgerSaver, before: CheckpointTuple | None) -> CheckpointTuple | None:
-        """Return the checkpoint at which the run began that asked; where that was pruned, the one before this run."""
+        """Return the checkpoint at which the run that asked began; where that was pruned, the one before this run."""
         assert self.resumed is not None
         if BEGAN not in self.resumed.metadata:
             return before  # the run of an application
@@ -158,6 +158,7 @@ class Job:
         """
         thread_id, run_id = self.run.thread_id, self.run.run_id
         what: dict[str, str] | None = None
+        # Before the last checkpoint is looked for: those of the run are gone then.
         if self.action == "rollback":
             await graphs.saver(self.principal).adelete_for_runs([run_id])
         last = await self._last_checkpoint(graphs)
@@ -204,7 +205,7 @@ class Job:
             self._is_full = True
 
     async def _complete(self, last: CheckpointTuple | None) -> MessageRun:
-        """Record that the run has ended, or asks; before that the same of the run that it brought the answer to."""
+        """Record that the run has ended, or asks; first of the run that asked, where this one brought the answer."""
         run, ledger = self.resumed or self.run, self.ledger
         place = (run.thread_id, run.run_id)
         checkpoint_id = None if last is None else last.checkpoint["id"]
@@ -218,7 +219,7 @@ class Job:
             complete = partial(ledger.complete_run, *place, checkpoint_id=checkpoint_id, metadata={OUTCOME: "success"})
             try:
                 run = await complete(answer=answer)
-            except MessageConflictError:  # such as that of a thread which was copied
+            except MessageConflictError:  # its id is taken: the state of a copied thread has messages of another chat
                 assert answer is not None
                 run = await complete(answer=answer.with_id(run.run_id))
         if self.resumed is None:
@@ -227,11 +228,12 @@ class Job:
         return await ledger.complete_run(*own, metadata={OUTCOME: "success", CHECKPOINT: checkpoint_id})
 
     async def _last_checkpoint(self, graphs: Graphs) -> CheckpointTuple | None:
-        """Return the last checkpoint of a run; None where it wrote none. One that brings an answer may leave it where it was."""
+        """Return the last checkpoint of a run; None where it wrote none."""
         saver = graphs.saver(self.principal).for_namespace(namespace_of(self.run))
-        found = await saver.aget_tuple({"configurable": {"thread_id": self.run.thread_id, "checkpoint_ns": ""}})
-        is_own = found is not None and found.metadata.get("run_id") == self.run.run_id
-        return found if is_own or self.resumed is not None else None
+        newest = await saver.aget_tuple({"configurable": {"thread_id": self.run.thread_id, "checkpoint_ns": ""}})
+        is_own = newest is not None and newest.metadata.get("run_id") == self.run.run_id
+        # A run that brings an answer may end without one of its own: where the node asks again, the state has not moved.
+        return newest if is_own or self.resumed is not None else None
 
 
 class RunStoppedError(Exception):
@@ -239,11 +241,15 @@ class RunStoppedError(Exception):
 
 
 def _config(run: MessageRun, request: NewRun, place: dict[str, Any]) -> Any:
-    given = {name: value for name, value in (request.config or {}).items() if name in _CONFIG}
+    kept_fields = {name: value for name, value in (request.config or {}).items() if name in _CONFIG}
     configurable = {**request.configurable, **request.own_context, **place}
-    metadata: dict[str, Any] = {**(given.get("metadata") or {}), **own_metadata(run.metadata), "run_id": run.run_id}
+    metadata: dict[str, Any] = {
+        **(kept_fields.get("metadata") or {}),
+        **own_metadata(run.metadata),
+        "run_id": run.run_id,
+    }
     return {
-        **given,
+        **kept_fields,
         "configurable": {**configurable, "run_id": run.run_id},
         "metadata": metadata,
         "run_id": UUID(run.run_id),
@@ -253,10 +259,10 @@ def _config(run: MessageRun, request: NewRun, place: dict[str, Any]) -> Any:
 def _place(config: RunnableConfig) -> RunnableConfig:
     """Return where a run begins, of its config."""
     configurable: dict[str, Any] = config.get("configurable", {})
-    found: dict[str, Any] = {
+    place: dict[str, Any] = {
         name: configurable[name] for name in ("thread_id", "checkpoint_id") if name in configurable
     }
-    return {"configurable": {"checkpoint_ns": "", **found}}
+    return {"configurable": {"checkpoint_ns": "", **place}}
 
 
 _CONFIG: Final = frozenset({"tags", "metadata", "recursion_limit", "max_concurrency", "run_name"})

@@ -26,7 +26,7 @@ class KnownThread(NamedTuple):
     Args:
         thread_id: Its id, which is the chat's too.
         chat: The chat, which has the metadata and the end; None where there is none yet.
-        info: What agents have there; None where there is nothing yet.
+        info: The record of what agents have there; None where they have nothing yet.
         metadata: Those of the chat. Where these do not name the assistant and the graph, and only one was there, it is named.
     """
 
@@ -38,12 +38,12 @@ class KnownThread(NamedTuple):
     @property
     def created_at(self) -> int:
         """When it began, in ms since the epoch."""
-        return min(one.created_at for one in (self.chat, self.info) if one is not None)
+        return min(record.created_at for record in (self.chat, self.info) if record is not None)
 
     @property
     def updated_at(self) -> int:
         """When the chat or a state changed last, in ms since the epoch."""
-        return max(one.updated_at for one in (self.chat, self.info) if one is not None)
+        return max(record.updated_at for record in (self.chat, self.info) if record is not None)
 
     @property
     def state_updated_at(self) -> int:
@@ -52,7 +52,7 @@ class KnownThread(NamedTuple):
 
     @property
     def owner(self) -> str | None:
-        """The user who owns it; None where nobody does."""
+        """The user that owns it; None where nobody does."""
         if self.chat is not None:
             return self.chat.user_id
         return None if self.info is None else self.info.owner
@@ -99,14 +99,14 @@ def list_newest(ledger: Ledger, assistants: Assistants) -> Iterator[KnownThread]
     Both are read in the order of the index, as far as the reader goes on.
     """
     graphs: dict[str, str | None] = {}
-    seen: set[str] = set()
+    seen: set[str] = set()  # a chat and what agents have under its id are one thread, which comes twice
     for _, thread_id in merge(_by_chat(ledger), _by_thread(ledger), key=_time_of, reverse=True):
         if thread_id in seen:
             continue
         seen.add(thread_id)
         try:
             chat, info = read_thread_record(ledger, thread_id)
-        except ChatledgerError:  # of a thread in quarantine nothing can be told
+        except ChatledgerError:  # it is in quarantine, and cannot be read
             continue
         if chat is not None or info is not None:
             yield _known(chat, info, assistants, graphs)

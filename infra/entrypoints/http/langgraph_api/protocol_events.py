@@ -25,7 +25,7 @@ class ProtocolEvent(NamedTuple):
         method: Such as `values`, `messages`, `lifecycle` or `input.requested`.
         namespace: Of the subgraph; empty for the graph itself.
         data: As the protocol has it.
-        more: What stands beside the data.
+        more: Entries beside the data.
     """
 
     method: str
@@ -55,15 +55,15 @@ class Subscription(msgspec.Struct):
         channel = event.channel
         if channel not in self.channels and not (channel.startswith("custom:") and "custom" in self.channels):
             return False
-        return not self.namespaces or any(_is_within(event.namespace, one, self.depth) for one in self.namespaces)
+        return not self.namespaces or any(_is_within(event.namespace, prefix, self.depth) for prefix in self.namespaces)
 
 
 def _is_within(namespace: Sequence[str], prefix: Sequence[str], depth: int | None) -> bool:
     if len(prefix) > len(namespace) or (depth is not None and len(namespace) - len(prefix) > depth):
         return False
     return all(
-        own == one or (":" not in one and own.partition(":")[0] == one)
-        for own, one in zip(namespace, prefix, strict=False)
+        own == wanted or (":" not in wanted and own.partition(":")[0] == wanted)
+        for own, wanted in zip(namespace, prefix, strict=False)
     )
 
 
@@ -110,11 +110,11 @@ class Translating:
 
         A graph tells values before their checkpoint, and the protocol after it: values wait for the event that follows.
         """
-        held, found = self._held, self._translated(event)
-        self._held = found if event.base == "values" else []
+        held, translated = self._held, self._translated(event)
+        self._held = translated if event.base == "values" else []
         if held and event.base == "checkpoints" and event.namespace == held[0].namespace:
-            return [*found, *held]
-        return held if self._held else [*held, *found]
+            return [*translated, *held]
+        return held if self._held else [*held, *translated]
 
     def _translated(self, event: RunEvent) -> list[ProtocolEvent]:
         name, namespace = event.base, event.namespace
@@ -149,73 +149,77 @@ class Translating:
         return end
 
     def _values(self, namespace: list[str], data: Any) -> list[ProtocolEvent]:
-        asked: list[ProtocolEvent] = []
+        requests: list[ProtocolEvent] = []
         if isinstance(data, dict):
             values = cast("dict[str, Any]", data)
-            asked = self._requests(namespace, values.pop("__interrupt__", None) or [])
-        return [ProtocolEvent("values", namespace, data), *asked]
+            requests = self._requests(namespace, values.pop("__interrupt__", None) or [])
+        return [ProtocolEvent("values", namespace, data), *requests]
 
     def _updates(self, namespace: list[str], data: Mapping[str, Any]) -> list[ProtocolEvent]:
-        found: list[ProtocolEvent] = []
+        events: list[ProtocolEvent] = []
         for node, values in data.items():
             if node == "__interrupt__":
-                found += self._requests(namespace, values or [])
+                events += self._requests(namespace, values or [])
             else:
-                found.append(ProtocolEvent("updates", namespace, values, {"node": node}))
-        return found
+                events.append(ProtocolEvent("updates", namespace, values, {"node": node}))
+        return events
 
     def _requests(self, namespace: list[str], interrupts: Sequence[Mapping[str, Any]]) -> list[ProtocolEvent]:
-        new = [one for one in interrupts if one.get("id") not in self._asked]
-        self._asked.update(str(one.get("id")) for one in new)
+        new = [interrupt for interrupt in interrupts if interrupt.get("id") not in self._asked]
+        self._asked.update(str(interrupt.get("id")) for interrupt in new)
         return [
             # `value` is what langgraph-sdk reads, `payload` what the protocol says.
             ProtocolEvent(
                 "input.requested",
                 namespace,
-                {"interrupt_id": one.get("id"), "payload": one.get("value"), "value": one.get("value")},
+                {
+                    "interrupt_id": interrupt.get("id"),
+                    "payload": interrupt.get("value"),
+                    "value": interrupt.get("value"),
+                },
             )
-            for one in new
+            for interrupt in new
         ]
 
     def _message(
         self, namespace: list[str], message: Mapping[str, Any], metadata: Mapping[str, Any]
     ) -> list[ProtocolEvent]:
         message_id, kind = str(message.get("id")), str(message.get("type", ""))
-        found: list[dict[str, Any]] = []
+        parts: list[dict[str, Any]] = []
         if message_id not in self._open:
             self._open[message_id], self._texts[message_id] = namespace, ""
             role = "ai" if kind.startswith("AI") or kind == "ai" else kind if kind in {"human", "system"} else "ai"
-            told = {name: metadata[name] for name in ("langgraph_node", "run_id", "thread_id") if name in metadata}
-            found.append({"event": "message-start", "role": role, "id": message_id, "metadata": told})
-            found.append({"event": "content-block-start", "index": 0, "content": {"type": "text", "text": ""}})
+            origin = {name: metadata[name] for name in ("langgraph_node", "run_id", "thread_id") if name in metadata}
+            parts.append({"event": "message-start", "role": role, "id": message_id, "metadata": origin})
+            parts.append({"event": "content-block-start", "index": 0, "content": {"type": "text", "text": ""}})
         text = _text(message.get("content"))
         if text:
             self._texts[message_id] += text
             delta = {"type": "text-delta", "text": text}
-            found.append({"event": "content-block-delta", "index": 0, "delta": delta})
+            parts.append({"event": "content-block-delta", "index": 0, "delta": delta})
         if not kind.endswith("Chunk") or message.get("chunk_position") == "last":
-            found += self._closed(message_id, message)
-        return [ProtocolEvent("messages", namespace, {**one, "message_id": message_id}) for one in found]
+            parts += self._closed(message_id, message)
+        return [ProtocolEvent("messages", namespace, {**part, "message_id": message_id}) for part in parts]
 
     def _closed(self, message_id: str, message: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         del self._open[message_id]
         content = {"type": "text", "text": self._texts.pop(message_id)}
-        found: list[dict[str, Any]] = [{"event": "content-block-finish", "index": 0, "content": content}]
+        parts: list[dict[str, Any]] = [{"event": "content-block-finish", "index": 0, "content": content}]
         calls: Sequence[Mapping[str, Any]] = (message or {}).get("tool_calls") or []
         for index, call in enumerate(calls, 1):
             shown = {"type": "tool_call", **{name: call.get(name) for name in ("id", "name", "args")}}
-            found.append({"event": "content-block-start", "index": index, "content": shown})
-            found.append({"event": "content-block-finish", "index": index, "content": shown})
+            parts.append({"event": "content-block-start", "index": index, "content": shown})
+            parts.append({"event": "content-block-finish", "index": index, "content": shown})
         usage = (message or {}).get("usage_metadata")
-        found.append({"event": "message-finish"} | ({"usage": usage} if usage else {}))
-        return found
+        parts.append({"event": "message-finish"} | ({"usage": usage} if usage else {}))
+        return parts
 
     def _finished(self) -> list[ProtocolEvent]:
         """Return the ends of messages whose last chunk did not say that it was."""
         return [
-            ProtocolEvent("messages", namespace, {**one, "message_id": message_id})
+            ProtocolEvent("messages", namespace, {**part, "message_id": message_id})
             for message_id, namespace in list(self._open.items())
-            for one in self._closed(message_id)
+            for part in self._closed(message_id)
         ]
 
 
@@ -223,9 +227,9 @@ def _checkpoint(data: Mapping[str, Any]) -> dict[str, Any]:
     metadata: Mapping[str, Any] = data.get("metadata") or {}
     # No `step`: useStream takes values of a lower step than the highest it saw for a replay, and only adds from them. A run
     # from an earlier checkpoint counts from a lower step, so the page would show the new branch with the old one behind it.
-    found = {"id": _checkpoint_id(data.get("config")), "source": metadata.get("source")}
+    shown = {"id": _checkpoint_id(data.get("config")), "source": metadata.get("source")}
     parent_id = _checkpoint_id(data.get("parent_config"))
-    return found | ({} if parent_id is None else {"parent_id": parent_id})
+    return shown | ({} if parent_id is None else {"parent_id": parent_id})
 
 
 def _checkpoint_id(config: Any) -> Any:

@@ -57,7 +57,13 @@ async def join_thread(
     call: AgentCall, thread_id: str, *, stream_mode: list[str] | None = None, stream_modes: list[str] | None = None
 ) -> Response:
     """Follow all runs of a thread: those that are not over, and those to come; or from `Last-Event-ID` on."""
-    modes = {one for given in (stream_mode, stream_modes) for text in given or () for one in text.split(",") if one}
+    modes = {
+        mode
+        for parameter in (stream_mode, stream_modes)
+        for text in parameter or ()
+        for mode in text.split(",")
+        if mode
+    }
     unknown = modes - set(_MODES)
     if unknown:
         msg = f"there is no stream_mode {', '.join(sorted(unknown))}; choose of {', '.join(_MODES)}"
@@ -114,13 +120,13 @@ async def _followed(call: AgentCall, thread_id: str, wanted: Subscription) -> As
         async for run, at, event in events:
             if current != run.run_id or translating is None:
                 current, translating = run.run_id, Translating(run.metadata.get(GRAPH_ID))
-            for part, one in enumerate(translating.of(event)):
+            for part, translated in enumerate(translating.of(event)):
                 # An event that is not stored has no number of its own: it follows the last one.
                 number = number_of(at, part) if event.number else number + 1
-                if number <= since or not wanted.fits(one):
+                if number <= since or not wanted.fits(translated):
                     continue
-                shown = envelope(run.run_id, at, part, one, event.time_ms) | {"seq": number}
-                yield ServerSentEvent(encode(shown), one.method, str(number))
+                shown = envelope(run.run_id, at, part, translated, event.time_ms) | {"seq": number}
+                yield ServerSentEvent(encode(shown), translated.method, str(number))
     finally:
         await events.aclose()
 
@@ -129,6 +135,7 @@ async def _current(call: AgentCall, thread_id: str) -> ThreadEventPlace:
     runs, now = await list_all(call, thread_id), clock_ms()
     is_python = call.request.headers.get("user-agent", "").startswith(_PYTHON)
     is_idle = all(map(is_over, runs))
+    # For why, see `follow`: the two clients differ in what they make of the end of an earlier run.
     since = now - (_LATELY_MS if is_idle and not is_python else _JUST_MS)
     return ThreadEventPlace(
         next((at for at, run in enumerate(runs) if not is_over(run) or run.updated_at > since), len(runs))
@@ -146,7 +153,7 @@ async def command(call: AgentCall, thread_id: str, body: ProtocolCommand) -> dic
 
 
 async def _applied(call: AgentCall, thread_id: str, run_id: str | None) -> int:
-    """Return the number of the last event before a run, after which whoever began the run follows it; 0 for no run."""
+    """Return the number of the last event before a run, after which the client that began it follows it; 0 for no run."""
     if run_id is None:
         return 0
     ids = [run.run_id for run in await list_all(call, thread_id)]
@@ -235,34 +242,35 @@ async def _start(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> 
 
 async def _begun(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> MessageRun:
     named = msgspec.convert(params, _Begin).assistant_id or await _usual_assistant(call, thread_id)
-    given = {"stream_mode": list(MODES), "stream_subgraphs": True, "if_not_exists": "create", **params}
-    return await begin_run(call, msgspec.convert(given | {"assistant_id": named}, NewRun), thread_id)
+    defaults = {"stream_mode": list(MODES), "stream_subgraphs": True, "if_not_exists": "create", **params}
+    return await begin_run(call, msgspec.convert(defaults | {"assistant_id": named}, NewRun), thread_id)
 
 
 async def _usual_assistant(call: AgentCall, thread_id: str) -> str:
     thread = await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
-    found = thread.metadata.get(ASSISTANT_ID) or thread.metadata.get(GRAPH_ID)
-    if not isinstance(found, str):
+    assistant_id = thread.metadata.get(ASSISTANT_ID) or thread.metadata.get(GRAPH_ID)
+    if not isinstance(assistant_id, str):
         msg = f"thread {thread_id} names no assistant; send assistant_id"
         raise InvalidValueError(msg)
-    return found
+    return assistant_id
 
 
 async def _respond(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Answer what a run asked for, and go on."""
-    given = msgspec.convert(params, _Respond)
+    # Any agent of the thread may have asked, not only the one that clients see first; answers of one call go to one of them.
+    request = msgspec.convert(params, _Respond)
     places = await call.run(lambda ledger: places_of(call, find_thread(ledger, call.assistants, thread_id)))
-    asking = {one["id"]: place for place in places for one in (await read_state(call, place))["interrupts"]}
+    asking = {interrupt["id"]: place for place in places for interrupt in (await read_state(call, place))["interrupts"]}
     resume: dict[str, Any] = {}
     answered: StatePlace | None = None
-    for answer in given.responses or [given]:
+    for answer in request.responses or [request]:
         place = asking.get(answer.interrupt_id)
         if place is None or (answered is not None and place.root != answered.root):
             msg = f"nothing waits for an answer to {answer.interrupt_id!r}"
             raise CommandError(msg, "no_such_interrupt")
         resume[str(answer.interrupt_id)], answered = answer.response, place
-    more = {name: value for name in ("update", "goto") if (value := getattr(given, name)) is not None}
-    about = {name: value for name in ("config", "metadata") if (value := getattr(given, name)) is not None}
+    more = {name: value for name in ("update", "goto") if (value := getattr(request, name)) is not None}
+    about = {name: value for name in ("config", "metadata") if (value := getattr(request, name)) is not None}
     whose = {"assistant_id": answered.assistant.assistant_id} if answered is not None and answered.assistant else {}
     run = await _begun(call, thread_id, {"command": {"resume": resume, **more}, **about, **whose})
     return {"run_id": run.run_id}
@@ -270,11 +278,11 @@ async def _respond(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -
 
 async def _inject(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Give the agent of a thread a message, in a run that waits for the one that is at work."""
-    given = msgspec.convert(params, _Inject)
-    if given.namespace:
+    request = msgspec.convert(params, _Inject)
+    if request.namespace:
         msg = "a message is given to the agent of the thread: a subgraph takes none"
         raise CommandError(msg, "not_supported")
-    message = {name: value for name, value in msgspec.structs.asdict(given.message).items() if value is not None}
+    message = {name: value for name, value in msgspec.structs.asdict(request.message).items() if value is not None}
     run = await _begun(call, thread_id, {"input": {"messages": [message]}})
     return {"run_id": run.run_id}
 
@@ -286,10 +294,10 @@ async def _get_state(call: AgentCall, thread_id: str, params: Mapping[str, Any])
     if isinstance(values, dict) and wanted.keys is not None:
         entries = cast("dict[str, Any]", values).items()
         values = {name: value for name, value in entries if name in wanted.keys}
-    found: dict[str, Any] = {"values": values}
+    shown: dict[str, Any] = {"values": values}
     if state["checkpoint_id"] is not None:
-        found["checkpoint"] = {"id": state["checkpoint_id"], "ns": wanted.checkpoint["checkpoint_ns"]}
-    return found
+        shown["checkpoint"] = {"id": state["checkpoint_id"], "ns": wanted.checkpoint["checkpoint_ns"]}
+    return shown
 
 
 async def _list_checkpoints(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 Questions of runs: a run that an interrupt stops waits, and the run that brings the answer goes on with its record.
 
 As clients expect it, the answer comes in a run of its own, which has the stream and the checkpoints; what it produces is the
-answer of the run that asked. Whoever brings an answer and fails leaves the other waiting, so that it may be brought again.
+answer of the run that asked. A run that fails to bring the answer leaves the other waiting, so that it may be brought again.
 """
 
 from collections.abc import Sequence
@@ -38,8 +38,8 @@ async def resume(ledger: AsyncLedger, run: MessageRun, checkpoint_id: str | None
     for asking in reversed(await list_asking(ledger, run.thread_id, namespace_of(run))):
         # An update of the state may stand between the question and the answer. Ids of checkpoints are in the order of time.
         if checkpoint_id is None or checkpoint_id >= (asking.checkpoint_id or ""):
-            with suppress(RunStatusError):  # whoever looks after it has just ended it
-                # First, so that whoever finds this run lost knows which one it leaves waiting.
+            with suppress(RunStatusError):  # it has just been ended
+                # First, so that the server that finds this run lost knows which one it leaves waiting.
                 await ledger.update_run(run.thread_id, run.run_id, {RESUMES: asking.run_id})
                 return await ledger.start_run(run.thread_id, asking.run_id)
     return None

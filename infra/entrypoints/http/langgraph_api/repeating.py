@@ -50,11 +50,15 @@ async def repeat_ready(
         NotFoundError: The graph of one of them is not registered here.
         RequestError: The server has too many runs.
     """
-    found = await ledger.get_regeneration(chat_id, regeneration_id)
-    if found is None:
+    regeneration = await ledger.get_regeneration(chat_id, regeneration_id)
+    if regeneration is None:
         raise RegenerationNotFoundError(chat_id, regeneration_id)
     wanted = {"ready", "error"} if with_failed else {"ready"}
-    begun = [await _repeated(runs, principal, ledger, found, step) for step in found.steps if step.status in wanted]
+    begun = [
+        await _repeated(runs, principal, ledger, regeneration, step)
+        for step in regeneration.steps
+        if step.status in wanted
+    ]
     return [run for run in begun if run is not None]
 
 
@@ -65,13 +69,14 @@ async def carry_on(runs: Runs, principal: Principal, ledger: AsyncLedger, run: M
     try:
         await repeat_ready(runs, principal, ledger, run.chat_id, run.regeneration_id)
     except (ChatledgerError, RequestError):
+        # It waits to be asked for again: the run that has ended is not to fail for it.
         _log.exception("regeneration %s of chat %s does not go on by itself", run.regeneration_id, run.chat_id)
 
 
 async def _repeated(
     runs: Runs, principal: Principal, ledger: AsyncLedger, regeneration: Regeneration, step: RegenerationStep
 ) -> MessageRun | None:
-    """Begin the run of a step; None where it is an application's, or somebody else has just begun it."""
+    """Begin the run of a step; None where it is an application's, or another request has just begun it."""
     chat_id, repeats = regeneration.chat_id, step.repeats.run_id
     old = await ledger.get_run(chat_id, repeats)
     if old is None or not is_served(old) or old.thread_id != chat_id:
@@ -96,14 +101,14 @@ async def _repeated(
 
 
 def _request(old: MessageRun, step: RegenerationStep) -> NewRun:
-    """Return what a repeated run is to do: what the old one was, with the messages that are new."""
+    """Return the request for a repeated run: that of the old one, with the new messages."""
     kwargs = cast("dict[str, Any]", old.metadata[KWARGS])
     config: dict[str, Any] = dict(kwargs.get("config") or {})
     messages = {TRIGGER: step.trigger_message_id, REFERENCES: list(step.references)}
     namespace = {"checkpoint_ns": old.metadata[NAMESPACE]} if NAMESPACE in old.metadata else {}
     config["configurable"] = {**NewRun(assistant_id="", config=config).configurable, **messages, **namespace}
-    given: Any = kwargs.get("input")
-    rest = cast("dict[str, Any]", given).items() if isinstance(given, dict) else ()
+    old_input: Any = kwargs.get("input")
+    rest = cast("dict[str, Any]", old_input).items() if isinstance(old_input, dict) else ()
     kept: dict[str, Any] = {name: kwargs.get(name) for name in _KEPT} | {"config": config}
     return NewRun(
         assistant_id=old.assistant_id,

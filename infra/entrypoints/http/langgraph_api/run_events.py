@@ -10,7 +10,7 @@ PART_BYTES: Final = 192 * 1024
 DIFFERENCE_BYTES: Final = 4096
 """From so many bytes on, an event is stored as its difference to the one before it of its name: each `values` has the whole state."""
 _NAMES: Final = 8
-"""Names of which the last event is remembered to tell the difference to: those of subgraphs have an id, and do not come again."""
+"""Names of which the last event is remembered for the difference: those of subgraphs have an id, and do not come again."""
 _BLOCK_BYTES: Final = 64 * 1024
 METADATA, ERROR, END = "metadata", "error", "end"
 ALWAYS: Final = frozenset({METADATA, ERROR, END})
@@ -125,7 +125,7 @@ class _Last:
     """
     The last large events of the names that came last.
 
-    Whoever writes and whoever reads forget the same ones, so that each difference is told to an event that both have.
+    Writers and readers forget the same ones, so that each difference is to an event that both have.
     """
 
     def __init__(self) -> None:

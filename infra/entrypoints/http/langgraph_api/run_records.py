@@ -26,7 +26,7 @@ CANCEL: Final = "run:cancel"
 """How it is to end before its time: `interrupt` or `rollback`."""
 DELETED: Final = "run:deleted"
 BEGAN: Final = "run:began"
-"""The checkpoint at which a run began that asks something; None for the beginning of the thread."""
+"""The checkpoint at which a run that asks something began; None for the beginning of the thread."""
 NAMESPACE: Final = "run:namespace"
 """The namespace of its checkpoints, where it asked for another one than its assistant's."""
 RESUMES: Final = "run:resumes"
@@ -45,7 +45,8 @@ _STATUSES: Final = {
 
 
 def recorded_kwargs(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is kept of what a run was asked to do: without its input, where that is large."""
+    """Return what the record keeps of a request: without its input, and then the rest, where they are large."""
+    # An event has a limit, and a record goes with each list of runs.
     plain: dict[str, Any] = to_plain(kwargs)
     for name in ("input", "command", "config", "context"):
         if len(encode(plain)) <= _KWARGS_BYTES:
@@ -97,9 +98,9 @@ def status_of_run(run: MessageRun) -> str:
 
 def failure_of(run: MessageRun) -> dict[str, str] | None:
     """Return what went wrong: `error` and `message`."""
-    found = run.metadata.get(FAILURE)
-    if isinstance(found, dict):
-        return cast("dict[str, str]", found)
+    recorded = run.metadata.get(FAILURE)
+    if isinstance(recorded, dict):
+        return cast("dict[str, str]", recorded)
     return None if run.status != "error" else {"error": "Error", "message": "the run failed"}
 
 
@@ -142,7 +143,7 @@ def end_of(run: MessageRun, status: RunStatus | None = None) -> bytes:
 
 class Admission(NamedTuple):
     """
-    What becomes of a new run.
+    The decision about a new run.
 
     Args:
         is_refused: Whether it is not to run at all.
@@ -164,18 +165,22 @@ def ahead_of(run: MessageRun, runs: Sequence[MessageRun]) -> list[MessageRun]:
         runs: All runs of its assistant on the thread that are not over, in the order of their records. The order follows from
             these alone, so that all processes find the same.
     """
-    places = {one.run_id: (due_at(one), place) for place, one in enumerate(runs)}
+    places = {other.run_id: (due_at(other), place) for place, other in enumerate(runs)}
     own = places[run.run_id]
-    return [one for one in runs if one.run_id != run.run_id and (one.status == "running" or places[one.run_id] < own)]
+    return [
+        other
+        for other in runs
+        if other.run_id != run.run_id and (other.status == "running" or places[other.run_id] < own)
+    ]
 
 
 def decide_turn(strategy: Strategy, ahead: Iterable[MessageRun]) -> Admission:
-    """Decide what becomes of a new run, with those that go before it."""
-    ids = tuple(one.run_id for one in ahead)
+    """Decide about a new run, from those that go before it."""
+    ids = tuple(run.run_id for run in ahead)
     if not ids:
         return Admission()
     if strategy == "reject":
         return Admission(is_refused=True)
     if strategy == "enqueue":
         return Admission(waits_for=ids)
-    return Admission(cancels=tuple((one, strategy) for one in ids), waits_for=ids)
+    return Admission(cancels=tuple((run, strategy) for run in ids), waits_for=ids)

@@ -1,6 +1,5 @@
-"""Requests for runs: what clients ask for, and what a run is made of it."""
+"""Requests for runs, and what is made of them: records, configs and calls of graphs."""
 
-import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, cast
 
@@ -10,6 +9,7 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.versioned.decide import check_namespace
 from chatledger.domain.versioned.namespaces import ASSISTANT, assistant_namespace
 
+from ....clock import clock_ms
 from ..problems import RequestError
 from .assistants import TWO_CONTEXTS
 from .graph_events import Execution, Mode
@@ -56,8 +56,10 @@ class NewRun(msgspec.Struct, kw_only=True):
     @property
     def modes(self) -> tuple[Mode, ...]:
         """The kinds of events that the run yields."""
-        given = self.stream_mode
-        return tuple(dict.fromkeys(given if isinstance(given, list) else [given or "values"])) or ("values",)
+        asked_modes = self.stream_mode
+        return tuple(dict.fromkeys(asked_modes if isinstance(asked_modes, list) else [asked_modes or "values"])) or (
+            "values",
+        )
 
     @property
     def strategy(self) -> Strategy:
@@ -85,7 +87,7 @@ class NewRun(msgspec.Struct, kw_only=True):
             raise RequestError(400, TWO_CONTEXTS)
 
     def kwargs(self) -> dict[str, Any]:
-        """Return what the run is asked to do, in the words of LangGraph's server."""
+        """Return the request in the words of LangGraph's server."""
         return {
             "input": self.input,
             "command": self.command,
@@ -99,27 +101,27 @@ class NewRun(msgspec.Struct, kw_only=True):
             "interrupt_before": self.interrupt_before,
             "interrupt_after": self.interrupt_after,
             "webhook": None,
-            "durability": self.kept,
+            "durability": self.checkpointing,
         }
 
     def recorded(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the metadata of the record of the run: those for clients, and what this API keeps there."""
-        found = {**own_metadata(metadata), KWARGS: recorded_kwargs(self.kwargs()), STRATEGY: self.strategy}
+        """Return the metadata of the run's record: those of clients, and those of this API."""
+        kept_metadata = {**own_metadata(metadata), KWARGS: recorded_kwargs(self.kwargs()), STRATEGY: self.strategy}
         if self.namespace is not None:
-            found[NAMESPACE] = self.namespace
+            kept_metadata[NAMESPACE] = self.namespace
         if self.after_seconds:
-            found[DUE_AT] = int((time.time() + self.after_seconds) * 1000)
-        return found
+            kept_metadata[DUE_AT] = clock_ms() + round(self.after_seconds * 1000)
+        return kept_metadata
 
     @property
-    def kept(self) -> Literal["sync", "async", "exit"] | None:
+    def checkpointing(self) -> Literal["sync", "async", "exit"] | None:
         """When checkpoints are written; None for the graph's own choice."""
         if self.durability is None and self.checkpoint_during is not None:
             return "async" if self.checkpoint_during else "exit"
         return self.durability
 
     def execution(self, context: Mapping[str, Any]) -> Execution:
-        """Return what the graph is to do; `context` is that of the assistant."""
+        """Return the call of the graph; `context` is that of the assistant."""
         configured = {name: value for name, value in self.configurable.items() if name not in {TRIGGER, REFERENCES}}
         merged = {**context, **(self.own_context or configured)}
         return Execution(
@@ -130,7 +132,7 @@ class NewRun(msgspec.Struct, kw_only=True):
             has_subgraphs=bool(self.stream_subgraphs),
             interrupt_before=self.interrupt_before,
             interrupt_after=self.interrupt_after,
-            durability=self.kept,
+            durability=self.checkpointing,
         )
 
     @property
@@ -145,20 +147,20 @@ class NewRun(msgspec.Struct, kw_only=True):
 
     @property
     def _configured(self) -> dict[str, Any]:
-        given: Any = (self.config or {}).get("configurable") or {}
-        if not isinstance(given, dict):
+        configurable: Any = (self.config or {}).get("configurable") or {}
+        if not isinstance(configurable, dict):
             msg = "config.configurable must be an object"
             raise InvalidValueError(msg)
-        return cast("dict[str, Any]", given)
+        return cast("dict[str, Any]", configurable)
 
     @property
     def trigger_message_id(self) -> str | None:
         """The message of the chat that sets the run off, by `config.configurable.trigger_message_id`."""
-        found = self._configured.get(TRIGGER)
-        if not isinstance(found, str | None):
+        message_id = self._configured.get(TRIGGER)
+        if not isinstance(message_id, str | None):
             msg = f"config.configurable.{TRIGGER} must be text"
             raise InvalidValueError(msg)
-        return found
+        return message_id
 
     @property
     def references(self) -> list[str]:
@@ -220,18 +222,19 @@ class NewRun(msgspec.Struct, kw_only=True):
         Raises:
             InvalidValueError: The checkpoint is none.
         """
-        given = self._place
-        found: dict[str, Any] = {name: given[name] for name in _OF_CHECKPOINT if name in given}
-        inner = given.get("checkpoint_ns") or ""
-        if not isinstance(inner, str) or not isinstance(found.get("checkpoint_id", ""), str):
+        named = self._place
+        place: dict[str, Any] = {name: named[name] for name in _OF_CHECKPOINT if name in named}
+        inner = named.get("checkpoint_ns") or ""
+        if not isinstance(inner, str) or not isinstance(place.get("checkpoint_id", ""), str):
             msg = "checkpoint_id and checkpoint_ns must be text"
             raise InvalidValueError(msg)
-        if not isinstance(found.get("checkpoint_map", {}), dict):
+        if not isinstance(place.get("checkpoint_map", {}), dict):
             msg = "checkpoint_map must be an object"
             raise InvalidValueError(msg)
         inner = "" if inner == namespace else inner.removeprefix(f"{namespace}|")
-        return {**found, "checkpoint_ns": inner} if found or inner else {}
+        return {**place, "checkpoint_ns": inner} if place or inner else {}
 
 
-def _without_ours(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if not name.startswith("__") and name not in _OURS}
+def _without_ours(settings: Mapping[str, Any]) -> dict[str, Any]:
+    # Names with `__` are LangGraph's own, such as `__pregel_checkpointer`: from a client they would take the place of the server's.
+    return {name: value for name, value in settings.items() if not name.startswith("__") and name not in _OURS}

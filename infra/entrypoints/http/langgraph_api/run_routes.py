@@ -42,7 +42,7 @@ Field = Literal[
     "multitask_strategy",
 ]
 _TEMPORARY_MINUTES: Final = 25.0 * 60
-"""When the thread of a run without one ends, should the server die before it deletes it: no run is longer followed."""
+"""The life of the thread of a run without one, should the server die before it deletes it: no run is followed for longer."""
 _NOT_FOUND: Final = "Thread or assistant not found."
 _MODES: Final = frozenset(get_args(Mode))
 
@@ -67,10 +67,10 @@ async def create_stateless(call: AgentCall, body: NewRun) -> dict[str, Any]:
 
 async def create_batch(call: AgentCall, body: list[NewRun]) -> list[dict[str, Any]]:
     """Begin several runs, each on a thread of its own."""
-    for one in body:
-        one.check()
+    for request in body:
+        request.check()
     call.runs.check_room(call.principal, len(body))
-    return [shown_run(await begin_run(call, one, None)) for one in body]
+    return [shown_run(await begin_run(call, request, None)) for request in body]
 
 
 async def stream(call: AgentCall, thread_id: str, body: NewRun) -> Response:
@@ -109,8 +109,8 @@ async def list_runs(
 ) -> list[dict[str, Any]]:
     """List the runs of a thread, the newest first."""
     await _thread(call, thread_id)
-    found = [run for run in await call.async_ledger.runs(thread_id) if not is_deleted(run)]
-    settled = [await call.runs.settle(call.async_ledger, run) for run in reversed(found)]
+    visible_runs = [run for run in await call.async_ledger.runs(thread_id) if not is_deleted(run)]
+    settled = [await call.runs.settle(call.async_ledger, run) for run in reversed(visible_runs)]
     wanted = [shown_run(run) for run in settled if status in {None, status_of_run(run)}][offset : offset + limit]
     return wanted if select is None else [{str(name): run[name] for name in select} for run in wanted]
 
@@ -253,12 +253,14 @@ def _prepared(
         if not may_create:
             raise NotFoundError(_NOT_FOUND) from None
         thread = None
+    # Before anything is written: a run that cannot begin leaves no thread behind.
     if begins is not None:
         Threads(ledger).check_checkpoint(thread_id, *begins)
     if thread is None:
         thread, _ = create_thread(ledger, call, thread_id, metadata=named, ttl=ttl)
-    known = {} if thread.chat is None else thread.chat.metadata or {}
-    if thread.chat is None or any(known.get(name) != value for name, value in named.items()):
+    recorded = {} if thread.chat is None else thread.chat.metadata or {}
+    # Clients read from a thread's metadata which agent is at work on it, so the last one is named there.
+    if thread.chat is None or any(recorded.get(name) != value for name, value in named.items()):
         thread = update_thread(ledger, call, thread_id, named)
     return thread
 
@@ -285,23 +287,23 @@ def _unended(ledger: Ledger, status: str | None) -> list[MessageRun]:
     return [run for chat in ledger.list_chats() for run in ledger.runs(chat.id, is_ended=False) if run.status in wanted]
 
 
-def _modes(given: Collection[str]) -> frozenset[str] | None:
+def _modes(texts: Collection[str]) -> frozenset[str] | None:
     """Return the modes that a client names: one, several, or a JSON array in a text; None for all."""
-    found: set[str] = set()
-    for text in given:
+    modes: set[str] = set()
+    for text in texts:
         if text.startswith("["):
             try:
-                found.update(map(str, cast("list[Any]", json.loads(text))))
+                modes.update(map(str, cast("list[Any]", json.loads(text))))
             except ValueError as error:
                 msg = f"stream_mode is no list of modes: {error}"
                 raise InvalidValueError(msg) from error
         elif text:
-            found.add(text)
-    unknown = found - _MODES
+            modes.add(text)
+    unknown = modes - _MODES
     if unknown:
         msg = f"there is no stream_mode {', '.join(sorted(unknown))}; choose of {', '.join(sorted(_MODES))}"
         raise InvalidValueError(msg)
-    return frozenset(found) or None
+    return frozenset(modes) or None
 
 
 def _path(run: MessageRun) -> str:

@@ -27,7 +27,7 @@ _NUMBER: Final = re.compile(r"\d{1,15}")
 
 async def find_run(call: AgentCall, thread_id: str, run_id: str) -> MessageRun:
     """
-    Look for a run; where nobody looks after it any more, it has failed.
+    Look for a run; one whose server is gone has failed.
 
     Raises:
         NotFoundError: There is none, or it is another user's, or it was deleted.
@@ -58,11 +58,11 @@ async def read_run(call: AgentCall, run: MessageRun, after: int = 0) -> AsyncGen
     """
     Yield the events of a run in order, and wait for more until its end, which is the last one.
 
-    Of a run whose stream is kept no more the beginning, the final values and the end are told; the final values also where the
-    stream was full before.
+    Where the stream is gone, there are the beginning, the final values and the end; the final values also where the stream was
+    full before.
 
     Args:
-        call: Who asks.
+        call: The request.
         run: The run.
         after: The number of the last event that the reader has.
     """
@@ -73,16 +73,16 @@ async def read_run(call: AgentCall, run: MessageRun, after: int = 0) -> AsyncGen
             yield event
             if event.base == END:
                 return
-        found = visible(await call.async_ledger.get_run(run.thread_id, run.run_id))
-        if found is None:
+        record = visible(await call.async_ledger.get_run(run.thread_id, run.run_id))
+        if record is None:
             return
-        was_over = is_over(found)
-        found = await call.runs.settle(call.async_ledger, found)
+        was_over = is_over(record)  # before `settle`, which may end it: then its stream has its end now, and is read on
+        record = await call.runs.settle(call.async_ledger, record)
         if was_over:
-            async for event in _told(call, found, is_whole=after == 0 and not has_read):
+            async for event in _from_record(call, record, is_whole=after == 0 and not has_read):
                 yield event
             return
-        if not is_served(found):
+        if not is_served(record):
             await asyncio.sleep(_LOOK_S)
 
 
@@ -102,8 +102,8 @@ async def _stored(call: AgentCall, run: MessageRun, after: int) -> AsyncGenerato
                 yield event
 
 
-async def _told(call: AgentCall, run: MessageRun, *, is_whole: bool) -> AsyncIterator[RunEvent]:
-    """Tell what is known of a run whose stream has no end, or is gone."""
+async def _from_record(call: AgentCall, run: MessageRun, *, is_whole: bool) -> AsyncIterator[RunEvent]:
+    """Yield what the record says of a run whose stream has no end, or is gone."""
     now = clock_ms()
     if is_whole:
         first = RunMetadata.of(run).to_dict()
@@ -119,20 +119,20 @@ async def _told(call: AgentCall, run: MessageRun, *, is_whole: bool) -> AsyncIte
 
 
 async def values_of(call: AgentCall, run: MessageRun) -> Any:
-    """Return the values that a run ended with, `__interrupt__` with them where it waits; None where nothing is known."""
+    """Return the values that a run ended with, `__interrupt__` with them where it waits; None where it left none."""
     checkpoint = {"checkpoint_id": checkpoint_of(run)}
     if checkpoint["checkpoint_id"] is None or status_of_run(run) != "success":
         return None
     place = await call.run(
         lambda ledger: place_of(call, find_thread(ledger, call.assistants, run.thread_id), checkpoint, run.assistant_id)
     )
-    found = await read_snapshot(call, place, checkpoint)
-    if found is None:
+    snapshot = await read_snapshot(call, place, checkpoint)
+    if snapshot is None:
         return None
-    values: Any = found.values
+    values: Any = snapshot.values
     if not isinstance(values, dict):
         return values
-    interrupts = [interrupt_of(one) for one in found.interrupts]
+    interrupts = [interrupt_of(interrupt) for interrupt in snapshot.interrupts]
     return cast("dict[str, Any]", values) | ({"__interrupt__": interrupts} if interrupts else {})
 
 

@@ -71,14 +71,14 @@ class Runs:
     The runs of a server. Each is executed in a task of its own, whatever becomes of the request that began it.
 
     A run is recorded on the chat of its thread, and what it yields is a live stream of that chat under the run's id. The
-    stream says whether its server lives: of a run that has not ended, and whose stream is left, nobody looks after any more.
+    stream shows whether its server lives: a run that has not ended, but whose stream is interrupted, is lost.
 
     Args:
         service: The whole ledger, and when the server stops.
         graphs: The graphs that are executed.
 
     Attributes:
-        after: Called with each run that has come to its own end, with whose it was and their ledger.
+        after: Called with each run that has come to its own end, with its caller and that caller's ledger.
     """
 
     def __init__(self, service: Service, graphs: Graphs) -> None:
@@ -105,12 +105,12 @@ class Runs:
         Record a run, and execute it when it is its turn.
 
         Args:
-            principal: Who asks.
-            ledger: The ledger, limited to who asks.
+            principal: The caller.
+            ledger: The caller's ledger.
             thread_id: The thread, which has a chat.
             assistant: Whose graph is executed.
             request: What it is to do.
-            metadata: Those of the run, for who asks.
+            metadata: Those of the run, for clients.
             is_temporary: Whether the thread is deleted when the run has ended.
 
         Raises:
@@ -156,11 +156,12 @@ class Runs:
         *,
         is_temporary: bool = False,
     ) -> MessageRun:
-        """Execute a run that `record` writes down under the id that it is given; see `begin`."""
+        """Execute a run that `record` writes down under the id that it gets; see `begin`."""
         self.check_room(principal)
         if self._service.stopping.is_set():
             raise RequestError(503, "the server is stopping; try again", headers=_LATER)
         run_id = str(uuid7())
+        # First the stream, then the record: a run without a stream would be taken for one whose server is gone.
         live = await ledger.live(thread_id, name=RUN_STREAM, id=run_id, keep_s=MAX_LIVE_AGE_S)
         try:
             run = await record(run_id)
@@ -228,7 +229,9 @@ class Runs:
             job.end(action)
             return
         if not is_over(await self.settle(ledger, run)):
-            await ledger.update_run(run.thread_id, run.run_id, {CANCEL: action})
+            await ledger.update_run(
+                run.thread_id, run.run_id, {CANCEL: action}
+            )  # its server looks for it, see `_watch`
 
     async def wait(self, ledger: AsyncLedger, run: MessageRun) -> MessageRun:
         """
@@ -241,20 +244,20 @@ class Runs:
             job = self._jobs.get((run.thread_id, run.run_id))
             if job is not None:
                 await job.ended.wait()
-            found = await ledger.get_run(run.thread_id, run.run_id)
-            if found is None:
+            record = await ledger.get_run(run.thread_id, run.run_id)
+            if record is None:
                 msg = f"Run {run.run_id} was deleted with its thread"
                 raise NotFoundError(msg)
-            found = await self.settle(ledger, found)
-            if is_over(found):
-                return found
+            record = await self.settle(ledger, record)
+            if is_over(record):
+                return record
             await asyncio.sleep(_LOOK_S)
 
     async def settle(self, ledger: AsyncLedger, run: MessageRun) -> MessageRun:
         """
-        Return a run as it is: where nobody looks after it any more, it has failed from now on.
+        Return a run as it is; one whose server is gone has failed from now on.
 
-        One that was not begun over this API is left alone: whether an application still executes it, nobody knows here.
+        One that was not begun over this API is left alone: an application may still execute it.
         """
         if is_over(run) or not is_served(run) or (run.thread_id, run.run_id) in self._jobs:
             return run
@@ -262,13 +265,13 @@ class Runs:
         if stream is not None and stream.status not in {"interrupted", "dropped"}:
             return run
         what = {"error": "RunLost", "message": "the server that executed the run has gone; start another run"}
-        whole = self._service.ledger  # whoever looks may be a reader, and this is no act of theirs
+        whole = self._service.ledger  # the caller may only read, and this is no act of theirs
         await let_go(whole, run)
         try:
             run = await whole.fail_run(run.thread_id, run.run_id, metadata={OUTCOME: "error", FAILURE: what})
-        except RunStatusError:
-            found = await ledger.get_run(run.thread_id, run.run_id)
-            return run if found is None else found
+        except RunStatusError:  # another request settled it
+            record = await ledger.get_run(run.thread_id, run.run_id)
+            return run if record is None else record
         if stream is not None:
             with suppress(LiveConflictError, LiveStreamNotFoundError):
                 async with whole.take_over_live(stream) as live:
@@ -288,7 +291,7 @@ class Runs:
             stopping.cancel()
 
     async def _stop(self) -> None:
-        """End the runs as soon as the server is told to stop: whoever follows one is told so before the connection ends."""
+        """End the runs as soon as the server is to stop, so that their readers get the end before the connection does."""
         await self._service.stopping.wait()
         self._end_all()
 
@@ -319,19 +322,19 @@ class Runs:
             msg = "Thread is already running a task. Wait for it to finish or choose a different multitask strategy."
             raise ConflictError(msg)
         for run_id, action in turn.cancels:
-            found = await job.ledger.get_run(job.run.thread_id, run_id)
-            if found is not None:
-                await self.cancel(job.ledger, found, action)
+            other = await job.ledger.get_run(job.run.thread_id, run_id)
+            if other is not None:
+                await self.cancel(job.ledger, other, action)
 
     async def _ahead(self, job: Job) -> list[MessageRun]:
-        """Return the runs of the assistant before this one, without those that nobody looks after, and those of applications."""
+        """Return the runs of the assistant before this one, without lost ones and those of applications."""
         thread_id, ledger = job.run.thread_id, job.ledger
         runs = await self._open(ledger, thread_id, namespace_of(job.run))
-        if not any(one.run_id == job.run.run_id for one in runs):
+        if not any(other.run_id == job.run.run_id for other in runs):
             msg = f"Thread {thread_id} was deleted"
             raise NotFoundError(msg)
-        settled = [await self.settle(ledger, one) for one in ahead_of(job.run, runs)]
-        return [one for one in settled if not is_over(one)]
+        settled = [await self.settle(ledger, other) for other in ahead_of(job.run, runs)]
+        return [other for other in settled if not is_over(other)]
 
     async def _open(self, ledger: AsyncLedger, thread_id: str, namespace: str) -> list[MessageRun]:
         """Return the runs of a thread with a namespace that are not over by their records, without those of applications."""
@@ -366,7 +369,7 @@ class Runs:
             if job.action == "rollback":
                 await self.delete(job.ledger, job.run)
         except (NotFoundError, AccessDeniedError) as refused:
-            # Its thread was deleted, and the run with it; or whoever began it may not write there any more.
+            # Its thread was deleted, and the run with it; or its caller may not write there any more.
             error = refused
             whole = self._service.ledger
             with suppress(ChatledgerError):
@@ -401,13 +404,13 @@ class Runs:
             await job.ledger.delete_chat(thread_id)
 
     async def _watch(self) -> None:
-        """End the runs that another server was asked to end, and those whose thread was deleted, or closed to who began them."""
+        """End the runs that were cancelled at another server, and those whose thread was deleted, or closed to their callers."""
         while self._jobs:
             await asyncio.sleep(_LOOK_S)
             jobs = list(self._jobs.values())
             with suppress(ChatledgerError):
-                found = await self._service.ledger.run(partial(_recorded_runs, jobs))
-                for job, run in zip(jobs, found, strict=True):
+                records = await self._service.ledger.run(partial(_recorded_runs, jobs))
+                for job, run in zip(jobs, records, strict=True):
                     wanted = "interrupt" if run is None else run.metadata.get(CANCEL)
                     if wanted is not None:
                         job.end("rollback" if wanted == "rollback" else "interrupt")
@@ -418,7 +421,7 @@ def _recorded_runs(jobs: Sequence[Job], ledger: Ledger) -> list[MessageRun | Non
 
 
 def _recorded(job: Job, own: Ledger) -> MessageRun | None:
-    """Return the record of a run; None where whoever began it may not go on."""
+    """Return the record of a run; None where its caller may not write any more."""
     try:
         own.check_may_write(job.run.thread_id)
     except (NotFoundError, AccessDeniedError):

@@ -188,12 +188,14 @@ def _checked(checkpoint: Checkpoint) -> Checkpoint:
     return checkpoint
 
 
-def _before(given: str | dict[str, Any] | None) -> str | None:
-    """The id of the checkpoint; it may come as a checkpoint, or as a config."""
-    if not isinstance(given, dict):
-        return given
-    found = given.get("configurable", given)
-    return _checked(cast("dict[str, Any]", found)).get("checkpoint_id") if isinstance(found, dict) else None
+def _before(earlier: str | dict[str, Any] | None) -> str | None:
+    """The id of the checkpoint; clients send it as an id, a checkpoint, or a config."""
+    if not isinstance(earlier, dict):
+        return earlier
+    configurable = earlier.get("configurable", earlier)
+    return (
+        _checked(cast("dict[str, Any]", configurable)).get("checkpoint_id") if isinstance(configurable, dict) else None
+    )
 
 
 ROUTES: Final = [

@@ -33,7 +33,7 @@ _KEYS: Final = ("checkpoint_id", "thread_id", "checkpoint_ns")
 
 class StatePlace(NamedTuple):
     """
-    Whose state of a thread is meant.
+    The place of a state on a thread: the agent that has it, by its namespace.
 
     Args:
         thread: The thread.
@@ -62,13 +62,13 @@ class StatePlace(NamedTuple):
         return call.saver.for_namespace(self.root)
 
     def configurable(self, checkpoint: Checkpoint | None) -> dict[str, Any]:
-        """Return what of the config names the checkpoint."""
-        given = {name: value for name, value in (checkpoint or {}).items() if value is not None}
-        configurable = {"checkpoint_ns": self.inner(given.get("checkpoint_ns"))}
-        return configurable | {name: given[name] for name in ("checkpoint_id", "checkpoint_map") if name in given}
+        """Return the part of the config that names the checkpoint."""
+        named = {name: value for name, value in (checkpoint or {}).items() if value is not None}
+        configurable = {"checkpoint_ns": self.inner(named.get("checkpoint_ns"))}
+        return configurable | {name: named[name] for name in ("checkpoint_id", "checkpoint_map") if name in named}
 
     def config(self, checkpoint: Checkpoint | None) -> RunnableConfig:
-        """Return the config with which the graph is asked."""
+        """Return the config for reading from the graph."""
         configurable = self.configurable(checkpoint)
         if self.assistant is not None:
             return configured(self.assistant, self.thread.thread_id, {"configurable": configurable})
@@ -79,7 +79,7 @@ async def find_place(
     call: AgentCall, thread_id: str, checkpoint: Checkpoint | None = None, assistant_id: str | None = None
 ) -> StatePlace:
     """
-    Find out whose state of a thread is meant.
+    Return the place of the state that a request means.
 
     That of the assistant which is named, by its id or its namespace; or that of a namespace which runs asked for; or of the
     assistant that the metadata of the thread name; or the only one. An empty thread may be of the graph that its metadata name.
@@ -98,7 +98,7 @@ async def find_place(
 def place_of(
     call: AgentCall, thread: KnownThread, checkpoint: Checkpoint | None = None, assistant_id: str | None = None
 ) -> StatePlace:
-    """Find out whose state of a known thread is meant, in a worker thread; see `find_place`."""
+    """Return the place of the state that a request means, of a thread that was read, in a worker thread; see `find_place`."""
     assistants = _assistants(call, thread)
     namespace = (checkpoint or {}).get("checkpoint_ns") or ""
     stored = [] if thread.info is None else thread.info.namespaces
@@ -124,14 +124,14 @@ def places_of(call: AgentCall, thread: KnownThread) -> list[StatePlace]:
 
 def _place(assistants: Assistants, thread: KnownThread, root: str) -> StatePlace:
     named = assistant_of(root)
-    known = None if named is None else _assistant(assistants, named)
-    if known is not None:
-        return StatePlace(thread, root, known, known.graph_id)
+    assistant = None if named is None else _assistant(assistants, named)
+    if assistant is not None:
+        return StatePlace(thread, root, assistant, assistant.graph_id)
     return StatePlace(thread, root, None, thread.metadata.get(GRAPH_ID) if not root else None)
 
 
 def _assistants(call: AgentCall, thread: KnownThread) -> Assistants:
-    """The assistants of who asks; for who acts for everybody those of the thread's owner."""
+    """The assistants of the caller; for a caller that acts for everybody those of the thread's owner."""
     if call.principal.user_id is not None or thread.owner is None:
         return call.assistants
     return call.graphs.assistants(Principal(user_id=thread.owner))
@@ -140,7 +140,7 @@ def _assistants(call: AgentCall, thread: KnownThread) -> Assistants:
 def _usual_root(assistants: Assistants, thread: KnownThread) -> str:
     roots, metadata = thread.roots, thread.metadata
     last = f"{ASSISTANT}{metadata.get(ASSISTANT_ID)}"
-    if last in roots:  # also that of another member, whom alone the assistant is known to
+    if last in roots:  # also an assistant of another member, which this caller cannot read
         return last
     usual = [_assistant(assistants, str(metadata[key])) for key in (ASSISTANT_ID, GRAPH_ID) if key in metadata]
     wanted = [assistant.namespace for assistant in usual if assistant is not None]
@@ -180,8 +180,9 @@ async def read_snapshot(
     async with opened(call, place) as graph:
         if graph is not None:
             with refused():
-                found = await graph.aget_state(place.config(checkpoint), subgraphs=subgraphs)
-            return None if found.metadata is None and found.created_at is None else found
+                snapshot = await graph.aget_state(place.config(checkpoint), subgraphs=subgraphs)
+            # Where there is no checkpoint, LangGraph gives an empty snapshot.
+            return None if snapshot.metadata is None and snapshot.created_at is None else snapshot
     wanted = place.configurable(checkpoint)
     saver, namespace = place.saver(call), place.stored(wanted["checkpoint_ns"])
     return await saver.aget_thread_state(place.thread.thread_id, namespace, wanted.get("checkpoint_id"))
@@ -224,15 +225,15 @@ async def read_history(
             with refused():
                 config = place.config(checkpoint)
                 listed = graph.aget_state_history(config, filter=dict(metadata or {}), before=earlier, limit=limit)
-                return [shown_state(place, found) async for found in listed]
+                return [shown_state(place, snapshot) async for snapshot in listed]
     namespace = None if all_namespaces else place.stored(wanted["checkpoint_ns"])
-    found = list[dict[str, Any]]()
+    states: list[dict[str, Any]] = []
     async for state in _stored_history(call, place, namespace, before=before, only=wanted.get("checkpoint_id")):
         if all(state.metadata.get(key) == value for key, value in (metadata or {}).items()):
-            found.append(shown_state(place, state))
-            if len(found) == limit:
+            states.append(shown_state(place, state))
+            if len(states) == limit:
                 break
-    return found
+    return states
 
 
 async def _stored_history(
@@ -272,6 +273,7 @@ async def update_state(
         async with opened(call, place) as graph:
             with refused():
                 written = await _needed(graph, place).aupdate_state(place.config(checkpoint), values, as_node)
+            # Agent Inbox ignores a question by updating the state to its end: nobody can answer it then.
             asking = await list_asking(call.async_ledger, thread_id, place.root)
             if asking and not (await _needed(graph, place).aget_state(place.config(None))).next:
                 await give_up(call.async_ledger, asking, "the state was updated to one that asks nothing")
@@ -301,7 +303,7 @@ def _needed(graph: Graph | None, place: StatePlace) -> Graph:
 
 @contextmanager
 def refused() -> Generator[None]:
-    """Turn what a graph says about what it was given into an error of the ledger."""
+    """Turn errors of a graph about its arguments into errors of the ledger."""
     try:
         yield
     except ChatledgerError:
@@ -310,24 +312,24 @@ def refused() -> Generator[None]:
         raise InvalidValueError(str(error)) from error
 
 
-def shown_state(place: StatePlace, found: StateSnapshot | StoredState | None) -> dict[str, Any]:
+def shown_state(place: StatePlace, state: StateSnapshot | StoredState | None) -> dict[str, Any]:
     """Return a state in the form that clients read; `checkpoint_ns` beside it is the namespace as it is stored."""
     shown: dict[str, Any] = {"values": {}, "next": [], "tasks": [], "metadata": None, "created_at": None}
     checkpoint: dict[str, Any] | None = None
     parent: dict[str, Any] | None = None
     interrupts: list[Any] = []
-    if isinstance(found, StateSnapshot):
-        checkpoint = _shown_checkpoint(found.config)
-        parent = None if found.parent_config is None else _shown_checkpoint(found.parent_config)
-        shown |= {"values": found.values, "next": list(found.next), "metadata": found.metadata}
-        shown |= {"created_at": found.created_at, "tasks": [_shown_task(place, task) for task in found.tasks]}
-        interrupts = [interrupt_of(one) for one in found.interrupts]
-    elif found is not None:
-        checkpoint = _inner_checkpoint(place, found.checkpoint)
-        parent = None if found.parent_checkpoint is None else _inner_checkpoint(place, found.parent_checkpoint)
-        shown |= {"values": found.values, "next": found.next, "metadata": found.metadata}
-        shown |= {"created_at": time_of(found.created_at), "tasks": _stored_tasks(found)}
-        interrupts = [interrupt_of(one) for one in found.interrupts]
+    if isinstance(state, StateSnapshot):
+        checkpoint = _shown_checkpoint(state.config)
+        parent = None if state.parent_config is None else _shown_checkpoint(state.parent_config)
+        shown |= {"values": state.values, "next": list(state.next), "metadata": state.metadata}
+        shown |= {"created_at": state.created_at, "tasks": [_shown_task(place, task) for task in state.tasks]}
+        interrupts = [interrupt_of(interrupt) for interrupt in state.interrupts]
+    elif state is not None:
+        checkpoint = _inner_checkpoint(place, state.checkpoint)
+        parent = None if state.parent_checkpoint is None else _inner_checkpoint(place, state.parent_checkpoint)
+        shown |= {"values": state.values, "next": state.next, "metadata": state.metadata}
+        shown |= {"created_at": time_of(state.created_at), "tasks": _stored_tasks(state)}
+        interrupts = [interrupt_of(interrupt) for interrupt in state.interrupts]
     inner = "" if checkpoint is None else checkpoint["checkpoint_ns"]
     return shown | {
         "checkpoint": checkpoint,
@@ -360,7 +362,7 @@ def _shown_task(place: StatePlace, task: PregelTask) -> dict[str, Any]:
         "name": task.name,
         "path": list(whole.path),
         "error": None if task.error is None else shown_error(task.error),
-        "interrupts": [interrupt_of(one) for one in task.interrupts],
+        "interrupts": [interrupt_of(interrupt) for interrupt in task.interrupts],
         "checkpoint": None if is_snapshot or not state else _shown_checkpoint(state),
         "state": shown_state(place, state) if is_snapshot else None,
         "result": task.result,
@@ -374,7 +376,7 @@ def _stored_tasks(state: StoredState) -> list[dict[str, Any]]:
             "name": task.name,
             "path": [],
             "error": None if task.error is None else shown_error(task.error),
-            "interrupts": [interrupt_of(one) for one in task.interrupts],
+            "interrupts": [interrupt_of(interrupt) for interrupt in task.interrupts],
             "checkpoint": None,
             "state": None,
             "result": None,

@@ -61,8 +61,8 @@ async def put_item(call: AgentCall, body: NewItem) -> None:
 
 async def get_item(call: AgentCall, namespace: str, key: str, *, refresh_ttl: bool | None = None) -> Any:
     """Read an item; null when there is none. `namespace` has its labels with dots between them."""
-    found = await _checked(call.store.aget(tuple(namespace.split(".")), key, refresh_ttl=refresh_ttl))
-    return msgspec.Raw(b"null") if found is None else _shown(found)
+    item = await _checked(call.store.aget(tuple(namespace.split(".")), key, refresh_ttl=refresh_ttl))
+    return msgspec.Raw(b"null") if item is None else _shown(item)
 
 
 async def delete_item(call: AgentCall, body: ItemPlace) -> None:
@@ -73,7 +73,7 @@ async def delete_item(call: AgentCall, body: ItemPlace) -> None:
 async def search_items(call: AgentCall, body: ItemSearch | None = None) -> dict[str, Any]:
     """List the items under a namespace that fit a filter, the last changed first; with a query the best first."""
     wanted = body or ItemSearch()
-    found = await _checked(
+    items = await _checked(
         call.store.asearch(
             tuple(wanted.namespace_prefix),
             query=wanted.query,
@@ -83,13 +83,13 @@ async def search_items(call: AgentCall, body: ItemSearch | None = None) -> dict[
             refresh_ttl=wanted.refresh_ttl,
         )
     )
-    return {"items": [_shown(item) for item in found]}
+    return {"items": [_shown(item) for item in items]}
 
 
 async def list_namespaces(call: AgentCall, body: NamespaceSearch | None = None) -> dict[str, Any]:
     """List the namespaces that have items, in order."""
     wanted = body or NamespaceSearch()
-    found = await _checked(
+    namespaces = await _checked(
         call.store.alist_namespaces(
             prefix=None if wanted.prefix is None else tuple(wanted.prefix),
             suffix=None if wanted.suffix is None else tuple(wanted.suffix),
@@ -98,7 +98,7 @@ async def list_namespaces(call: AgentCall, body: NamespaceSearch | None = None) 
             offset=wanted.offset,
         )
     )
-    return {"namespaces": [list(one) for one in found]}
+    return {"namespaces": [list(namespace) for namespace in namespaces]}
 
 
 async def _checked(answer: Awaitable[T]) -> T:

@@ -104,7 +104,7 @@ async def create(call: AgentCall, body: NewThread | None = None) -> dict[str, An
 
 async def _begin(call: AgentCall, thread: KnownThread, supersteps: Sequence[Superstep]) -> None:
     place = await call.run(lambda _: place_of(call, thread))
-    steps = [[_written(one) for one in step.updates] for step in supersteps]
+    steps = [[_written(write) for write in step.updates] for step in supersteps]
     await write_supersteps(call, place, steps)
 
 
@@ -184,8 +184,8 @@ async def _shown(call: AgentCall, thread_id: str, *, with_ttl: bool = False) -> 
     return {**shown, "ttl": shown_ttl(thread.chat)} if with_ttl else shown
 
 
-def _ttl(given: TimeToLive | float | None) -> TimeToLive | None:
-    return given if given is None or isinstance(given, TimeToLive) else TimeToLive(given)
+def _ttl(life: TimeToLive | float | None) -> TimeToLive | None:
+    return life if life is None or isinstance(life, TimeToLive) else TimeToLive(life)
 
 
 ROUTES: Final = [

@@ -55,11 +55,11 @@ async def place_after(call: AgentCall, thread_id: str, last_event_id: str | None
     if last_event_id in FROM_START:
         await list_all(call, thread_id)
         return START
-    found = _PLACE.fullmatch(last_event_id)
-    if found is None:
+    named = _PLACE.fullmatch(last_event_id)
+    if named is None:
         msg = "Last-Event-ID is that of an event of this thread, or - for its beginning"
         raise InvalidValueError(msg)
-    run, number = int(found[1]), found[2]
+    run, number = int(named[1]), named[2]
     return ThreadEventPlace(run + 1) if number == "*" else ThreadEventPlace(run, int(number or 0))
 
 
@@ -99,6 +99,7 @@ async def read_thread(
 
 
 async def _change(call: AgentCall, position: int) -> None:
-    """Wait until the ledger has another position. `AsyncLedger.wait` would keep a thread, which others need."""
+    """Wait until the ledger has another position."""
+    # `AsyncLedger.wait` would hold a worker thread for each reader, and there are few.
     while await call.async_ledger.get_position() == position:  # noqa: ASYNC110 - another process may write
         await anyio.sleep(_LOOK_S)

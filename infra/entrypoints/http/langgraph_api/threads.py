@@ -1,4 +1,4 @@
-"""Threads in the form that clients read: what the ledger knows of them, with their values and whether somebody is at work."""
+"""Threads in the form that clients read: their records, values and status."""
 
 import re
 from ast import literal_eval
@@ -53,7 +53,7 @@ _ERROR: Final = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
 
 class TimeToLive(msgspec.Struct):
     """
-    How long a thread lives from now on, in minutes.
+    The time that a thread lives from now on, in minutes.
 
     Only to be deleted: a thread is not pruned by itself.
     """
@@ -64,13 +64,13 @@ class TimeToLive(msgspec.Struct):
 
 class Look(NamedTuple):
     """
-    What can be seen of a thread's state.
+    The state of a thread, as lists of threads show it.
 
     Args:
         status: `interrupted` as long as an assistant asks something, whatever others do; `busy` while a run is pending or
             running; `error` when a task failed; else `idle`.
         values: The values; None where there is no state, or that of several assistants.
-        interrupts: Task id to what it waits for, of all assistants that ask something.
+        interrupts: The interrupts by the ids of their tasks, of all assistants that ask something.
         error: The error of a task that failed, as `error` and `message`.
     """
 
@@ -89,12 +89,12 @@ class ThreadFilter(msgspec.Struct, kw_only=True):
     status: Status | None = None
 
     def fits(self, thread: KnownThread) -> bool:
-        """Whether the metadata fit; which ids are wanted decides what is looked at."""
+        """Whether the metadata fit. Ids are not looked at: they decide which threads are read."""
         return contains(thread.metadata, self.metadata or {})
 
     @property
     def needs_look(self) -> bool:
-        """Whether states are to be read to tell."""
+        """Whether states have to be read for it."""
         return self.status is not None or bool(self.values)
 
     @property
@@ -117,7 +117,10 @@ def contains(value: Any, wanted: Any) -> bool:
     if isinstance(wanted, list):
         if not isinstance(value, list):
             return False
-        return all(any(contains(own, one) for own in cast("list[Any]", value)) for one in cast("list[Any]", wanted))
+        return all(
+            any(contains(own, element) for own in cast("list[Any]", value)) for element in cast("list[Any]", wanted)
+        )
+    # For Python `True == 1`, for JSON it is not.
     return type(value) is type(wanted) and value == wanted if isinstance(wanted, bool) else bool(value == wanted)
 
 
@@ -295,7 +298,7 @@ async def _look(
         if any(task.interrupts for task in state.tasks) or (state.next and root in may_go_on)
     ]
     interrupts = {
-        task.id: [interrupt_of(one) for one in task.interrupts]
+        task.id: [interrupt_of(interrupt) for interrupt in task.interrupts]
         for state in asking
         for task in state.tasks
         if task.interrupts and task.id is not None
@@ -321,14 +324,14 @@ def _failure(state: StateSnapshot | StoredState) -> Any:
 
 def _named_error(error: Any) -> dict[str, str]:
     text = shown_error(error)
-    found = _ERROR.fullmatch(text)
-    if found is None:
+    parts = _ERROR.fullmatch(text)
+    if parts is None:
         return {"error": "Error", "message": text}
     try:
-        message = str(literal_eval(found[2]))
+        message = str(literal_eval(parts[2]))
     except (ValueError, SyntaxError):
-        message = found[2]
-    return {"error": found[1], "message": message}
+        message = parts[2]
+    return {"error": parts[1], "message": message}
 
 
 async def shown_threads(
@@ -344,14 +347,14 @@ async def shown_threads(
     named = {*(select or _OF_STATE), *(str(path[0]) for path in paths.values())}
     if looks is None:
         looks = await look_at(call, threads) if _OF_STATE & named else [Look()] * len(threads)
-    found: list[dict[str, Any]] = []
+    selected: list[dict[str, Any]] = []
     for thread, look in zip(threads, looks, strict=True):
         shown = shown_thread(thread, look)
         picked = dict(shown) if select is None else {str(name): shown.get(name, {}) for name in select}
         if paths:
             picked["extracted"] = {alias: _extracted(shown, path) for alias, path in paths.items()}
-        found.append(picked)
-    return found
+        selected.append(picked)
+    return selected
 
 
 def shown_thread(thread: KnownThread, look: Look) -> dict[str, Any]:
@@ -379,9 +382,9 @@ def parse_path(path: str) -> list[str | int]:
     """
     parts: list[str | int] = []
     at = 0
-    while at < len(path) and (found := _PATH.match(path, at)):
-        parts.append(found[1] if found[2] is None else int(found[2]))
-        at = found.end()
+    while at < len(path) and (step := _PATH.match(path, at)):
+        parts.append(step[1] if step[2] is None else int(step[2]))
+        at = step.end()
     if at < len(path) or not parts or isinstance(parts[0], int):
         msg = f"{path!r} is no path; write it as values.messages[-1].content"
         raise InvalidValueError(msg)
@@ -448,8 +451,8 @@ async def count_fitting(call: AgentCall, wanted: ThreadFilter) -> int:
     """Count the threads that fit; without a filter a row of the index is read for each."""
     if wanted.is_empty:
         return await call.run(count_threads)
-    found, _ = await find_threads(call, wanted, sort_by="thread_id", ascending=True)
-    return len(found)
+    threads, _ = await find_threads(call, wanted, sort_by="thread_id", ascending=True)
+    return len(threads)
 
 
 async def _looked(call: AgentCall, threads: Sequence[KnownThread]) -> list[tuple[KnownThread, Look]]:

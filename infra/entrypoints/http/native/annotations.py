@@ -33,7 +33,9 @@ class Annotated(Value, frozen=True):
 def get_annotations(call: HttpCall, chat_id: str) -> list[Annotated]:
     """Read the annotations of a chat."""
     get_chat(call, chat_id)
-    return [Annotated(message_id, said) for message_id, said in call.reader.get_annotations(chat_id).items()]
+    return [
+        Annotated(message_id, annotation) for message_id, annotation in call.reader.get_annotations(chat_id).items()
+    ]
 
 
 def annotate(call: HttpCall, chat_id: str, message_id: str, body: AnnotationChange) -> Annotation:

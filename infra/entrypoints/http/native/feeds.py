@@ -61,10 +61,11 @@ async def stream_feed(
     begin = partial(call.async_ledger.feed, share=_share(share), chat_id=chat_id, user_id=user_id, topics=topics)
     if name is None:
         feed = begin(after if call.last_id is None else call.last_id, follow=follow)
-        await feed.__aenter__()
+        await feed.__aenter__()  # now, so that what it refuses is a status, and not an event of a 200
         return await stream_of(call, Events(feed, position_event, close=feed.close))
     feed = begin(after, name=name, follow=follow, auto_ack=auto_ack)
     await feed.__aenter__()
+    # What was sent counts as handled, but a connection that broke may have lost it: the client says by its last id what it saw.
     again = None if call.last_id is None else begin(call.last_id, follow=False)
     return await stream_of(call, Events(_with_unseen(again, feed), position_event, close=feed.close))
 

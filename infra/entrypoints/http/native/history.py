@@ -74,7 +74,7 @@ def get_history(
     With `Accept: text/event-stream` all of them are streamed, up to the present end of the log; `id:` is the position, and
     `Last-Event-ID` goes on after it. `limit` concerns pages only.
     """
-    found = call.reader.history(
+    recorded_events = call.reader.history(
         chat_id,
         after=after,
         up_to=up_to,
@@ -84,7 +84,7 @@ def get_history(
         topics=topics,
         actor=actor,
     )
-    events = list(islice(found, limit + 1))
+    events = list(islice(recorded_events, limit + 1))
     is_more = len(events) > limit
     events = events[:limit]
     return EventPage([log_event(recorded) for recorded in events], events[-1].position if is_more else None)
@@ -99,18 +99,18 @@ async def stream_history(
     try:
         ledger = call.async_ledger
         reader = ledger if call.moment is None else await stack.enter_async_context(ledger.as_of(call.moment))
-        found: AsyncGenerator[Recorded] = reader.history(
+        recorded_events: AsyncGenerator[Recorded] = reader.history(
             filters.pop("chat_id"),
             after=after if call.last_id is None else call.last_id,
             since=_moment(since, "since"),
             until=_moment(until, "until"),
             **filters,
         )
-        stack.push_async_callback(found.aclose)
-        events = Events(found, position_event, close=stack.aclose, at_end=lambda: event_of({}, name="end"))
+        stack.push_async_callback(recorded_events.aclose)
+        events = Events(recorded_events, position_event, close=stack.aclose, at_end=lambda: event_of({}, name="end"))
         return await stream_of(call, events)
     except BaseException:
-        await stack.aclose()
+        await stack.aclose()  # only an answer closes it by itself, with its events
         raise
 
 

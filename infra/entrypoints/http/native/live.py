@@ -90,6 +90,7 @@ def start_live(call: HttpCall, chat_id: str, body: NewLive | None = None) -> Wri
     try:
         writer = call.ledger.live(chat_id, name=new.name, id=stream_id, branch=new.branch, keep_s=new.keep_s)
     except AlreadyExistsError:
+        # A request that is repeated, as its answer was lost, gets the stream that it began; of anybody else the id is taken.
         begun = None if key is None or stream_id is None else writers.begun(chat_id, stream_id, key)
         if begun is None:
             raise
@@ -118,7 +119,7 @@ async def stream_live(call: HttpCall, chat_id: str, stream_id: str, after: int =
     """Stream the chunks of a live stream as they come."""
     del limit
     reader = call.async_ledger.read_live(chat_id, stream_id, after=after if call.last_id is None else call.last_id)
-    await reader.__aenter__()
+    await reader.__aenter__()  # now, so that a stream that is not there is a 404, and not an event of a 200
     end = Events(
         reader,
         lambda chunk: event_of(chunk, id=chunk.number),

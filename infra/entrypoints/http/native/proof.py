@@ -89,6 +89,7 @@ class _Verifying:
         self._progress: tuple[int, int] | None = None
         self._last: ServerSentEvent | None = None
         self._is_left = self._is_over = False
+        # Of its own: a verification takes as long as the log is, and would hold one of the few threads that answer requests.
         self._thread: threading.Thread | None = None
 
     def __aiter__(self) -> AsyncIterator[ServerSentEvent]:
@@ -124,7 +125,7 @@ class _Verifying:
     def _note(self, done: int, of: int) -> None:
         with self._lock:
             if self._is_left:
-                raise _AbandonedError
+                raise _AbandonedError  # a thread cannot be cancelled: its next step is where it can be left
             self._progress = (done, of)
 
     async def aclose(self) -> None:

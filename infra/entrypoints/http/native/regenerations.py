@@ -89,8 +89,8 @@ def list_regenerations(call: HttpCall, chat_id: str) -> list[Regeneration]:
 
 def get_regeneration(call: HttpCall, chat_id: str, regeneration_id: str) -> Regeneration:
     """Read a regeneration: which steps are done, which are next."""
-    found = call.reader.get_regeneration(chat_id, regeneration_id)
-    return existing(found, RegenerationNotFoundError, chat_id, regeneration_id)
+    regeneration = call.reader.get_regeneration(chat_id, regeneration_id)
+    return existing(regeneration, RegenerationNotFoundError, chat_id, regeneration_id)
 
 
 def approve_regeneration(

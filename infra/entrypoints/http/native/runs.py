@@ -128,14 +128,14 @@ def suspend_run(call: HttpCall, chat_id: str, run_id: str, body: Suspension | No
 
 def complete_run(call: HttpCall, chat_id: str, run_id: str, body: Completion | None = None) -> MessageRun:
     """End a run with its answer, in one commit. Repeating it with the same values changes nothing."""
-    given = body or Completion()
+    completion = body or Completion()
     return call.ledger.complete_run(
         chat_id,
         run_id,
-        message_id=given.message_id,
-        answer=None if given.answer is None else given.answer.new(),
-        branch=given.branch,
-        checkpoint_id=given.checkpoint_id,
+        message_id=completion.message_id,
+        answer=None if completion.answer is None else completion.answer.new(),
+        branch=completion.branch,
+        checkpoint_id=completion.checkpoint_id,
     )
 
 

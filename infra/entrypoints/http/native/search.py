@@ -52,7 +52,7 @@ def search(
     """Search messages."""
     parts: tuple[Part, ...] = ("text",) if within is None else tuple(within)
     try:
-        found = call.reader.search(
+        hits = call.reader.search(
             q,
             chat_id=chat_id,
             user_id=user_id,
@@ -67,7 +67,7 @@ def search(
     except ConfigurationError as error:
         msg = f"this server cannot search by {mode}: {error}"
         raise RequestError(422, msg, name="ConfigurationError") from error
-    return Hits(list(found), found.is_degraded, found.pending)
+    return Hits(list(hits), hits.is_degraded, hits.pending)
 
 
 ROUTES: Final = [Route("GET", "/search", search, raises=[ChatNotFoundError])]

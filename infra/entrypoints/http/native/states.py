@@ -55,9 +55,9 @@ def get_state(call: HttpCall, state_id: str, version: Version | None = None) -> 
         newest = store.as_of(call.moment).get_version(state_id)
         version = newest if version is None else version
         if not 0 < version <= newest:
-            raise _absent(state_id)
-    found = existing(store.resume(state_id, version), _absent, state_id)
-    return State(state_id, found.version, found.state)
+            raise _absent(state_id)  # later versions were not there at that moment
+    snapshot = existing(store.resume(state_id, version), _absent, state_id)
+    return State(state_id, snapshot.version, snapshot.state)
 
 
 def list_state_versions(

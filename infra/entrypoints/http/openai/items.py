@@ -38,8 +38,8 @@ class ShownItem(NamedTuple):
     @property
     def id(self) -> str:
         """The item's id in the conversation."""
-        found: str = self.shown["id"]
-        return found
+        item_id: str = self.shown["id"]
+        return item_id
 
 
 def items_of(message: Message) -> list[ShownItem]:
@@ -47,18 +47,19 @@ def items_of(message: Message) -> list[ShownItem]:
     base = message.copied_from or message.id
     return [
         ShownItem(message, index, shown_item(item, base if index == 0 else f"{base}.{index}"))
-        for index, item in enumerate(_told(message))
+        for index, item in enumerate(_items_in(message))
     ]
 
 
-def _told(message: Message) -> list[dict[str, Any]]:
-    """The message as items, by itself: results of calls that other messages have are told too."""
+def _items_in(message: Message) -> list[dict[str, Any]]:
+    """The message as items, by itself: also results whose calls other messages have."""
     if message.form == RESPONSES:
         return [message.data]
     form = None if reading.known_form(message.form) is None else message.form
-    said = MessageInHand(message.id, message.name, form, message.data)
-    whats = [item.what for item in reading.items_of(form, message.data, message.name, said)]
+    in_hand = MessageInHand(message.id, message.name, form, message.data)
+    whats = [item.what for item in reading.items_of(form, message.data, message.name, in_hand)]
     called = {what.id for what in whats if isinstance(what, Call)}
+    # A translation leaves out results without a call: here each gets one, which is cut off again.
     calls = [
         MessageInHand(
             "", ASSISTANT, RESPONSES, {"type": "function_call", "call_id": what.call_id, "name": what.name or ""}
@@ -66,7 +67,7 @@ def _told(message: Message) -> list[dict[str, Any]]:
         for what in whats
         if isinstance(what, Result) and what.call_id not in called
     ]
-    return translate([*calls, said], RESPONSES, open_calls="keep").messages[len(calls) :]
+    return translate([*calls, in_hand], RESPONSES, open_calls="keep").messages[len(calls) :]
 
 
 def shown_item(item: dict[str, Any], item_id: str) -> dict[str, Any]:
@@ -94,7 +95,7 @@ class Items:
     The items of a branch as it was when this was made, whatever is written meanwhile.
 
     Args:
-        reader: The ledger of who asks, now or at a moment.
+        reader: The ledger of the caller, now or at a moment.
         branch: The branch.
     """
 
@@ -121,13 +122,13 @@ class Items:
         Raises:
             MessageNotFoundError: The branch has none.
         """
-        found = self.find_stored(item_id) or next((item for item in self._newest(None) if item.id == item_id), None)
-        if found is None:
+        item = self.find_stored(item_id) or next((item for item in self._newest(None) if item.id == item_id), None)
+        if item is None:
             raise MessageNotFoundError(item_id, chat_id=self._chat_id)
-        return found
+        return item
 
     def find_stored(self, item_id: str) -> ShownItem | None:
-        """Return the item of that id where its message can be found by it; not if it was stored again."""
+        """Return the item of that id where it leads to its message; a message that was stored again has another id."""
         outer, dot, index = item_id.rpartition(".")
         sought = [item_id, message_id_of(self._chat_id, item_id), *([outer] if dot and index.isdigit() else [])]
         for message_id in sought:

@@ -106,6 +106,7 @@ def create_conversation(call: HttpCall, body: NewConversation | None = None) -> 
         with call.command("items"):
             adding.add(None)
     except ChatledgerError:
+        # Nobody knows the id of a conversation without items. With a key the same request finds it, and goes on.
         if not has_key:
             call.ledger.delete_chat(chat_id)
         raise
@@ -131,8 +132,8 @@ def delete_conversation(call: HttpCall, conversation_id: str) -> DeletedConversa
 
 def create_items(call: HttpCall, conversation_id: str, body: NewItems, branch: str | None = None) -> ItemList:
     """Add up to 20 items to a branch, the active one by default. Those that it has already are not added again."""
-    found = _branch(call.ledger, conversation_id, branch)
-    added = _Adding(call, conversation_id, body.items, Items(call.ledger, found)).add(found.name)
+    into = _branch(call.ledger, conversation_id, branch)
+    added = _Adding(call, conversation_id, body.items, Items(call.ledger, into)).add(into.name)
     return _listed(added, has_more=False)
 
 
@@ -147,8 +148,8 @@ def list_items(
 ) -> ItemList:
     """Read a page of the items of a branch, the newest first unless asked otherwise."""
     items = Items(call.reader, _branch(call.reader, conversation_id, branch))
-    found = items.page(after=after, limit=limit + 1, order=order)
-    return _listed([item.shown for item in found[:limit]], has_more=len(found) > limit)
+    page = items.page(after=after, limit=limit + 1, order=order)
+    return _listed([item.shown for item in page[:limit]], has_more=len(page) > limit)
 
 
 def get_item(call: HttpCall, conversation_id: str, item_id: str, branch: str | None = None) -> dict[str, Any]:
@@ -163,21 +164,21 @@ def delete_item(call: HttpCall, conversation_id: str, item_id: str, branch: str 
     The last item: the head of the branch moves to the item before. Another one: a new branch without it becomes the active one,
     and the old branch stays as it is.
     """
-    ledger, found = call.ledger, _branch(call.ledger, conversation_id, branch)
-    items = Items(ledger, found)
+    ledger, onto = call.ledger, _branch(call.ledger, conversation_id, branch)
+    items = Items(ledger, onto)
     item = items.find(item_id)
     siblings = [other for other in items_of(item.message) if other.place != item.place]
-    if item.message.id == found.head_message_id and not siblings:
-        ledger.move_head(conversation_id, found.name, item.message.parent_id, expected=found.head_message_id)
-        call.headers[BRANCH] = quote(found.name)
+    if item.message.id == onto.head_message_id and not siblings:
+        ledger.move_head(conversation_id, onto.name, item.message.parent_id, expected=onto.head_message_id)
+        call.headers[BRANCH] = quote(onto.name)
     else:
         copies = [_copy_of_item(other) for other in siblings]
         copies += [_copy_of(message) for message in items.messages_after(item.message)]
         save = Save(
             drafts=tuple(copies),
             spare_ids=tuple(uuid4().hex for _ in copies),
-            branch=found.name,
-            read_head=found.head_message_id,
+            branch=onto.name,
+            read_head=onto.head_message_id,
             on_conflict="raise",
             branch_id=str(uuid4()),
             after=item.message.parent_id,
@@ -189,11 +190,13 @@ def delete_item(call: HttpCall, conversation_id: str, item_id: str, branch: str 
 class _Adding:
     """Items that are about to be added: those that are there already, and drafts of the others."""
 
-    def __init__(self, call: HttpCall, chat_id: str, given: Sequence[dict[str, Any]], items: Items | None) -> None:
+    def __init__(
+        self, call: HttpCall, chat_id: str, items_to_add: Sequence[dict[str, Any]], items: Items | None
+    ) -> None:
         self._call, self._ledger, self._chat_id, self._items = call, call.ledger, chat_id, items
         self._there: dict[str, ShownItem] = {}
         self._drafts: dict[str, NewMessage] = {}
-        self._ids = [self._take(item, position) for position, item in enumerate(given)]
+        self._ids = [self._take(item, position) for position, item in enumerate(items_to_add)]
 
     def add(self, branch: str | None) -> list[dict[str, Any]]:
         """Append what is not there yet, and return all as they are shown, in the order in which they were given."""
@@ -220,25 +223,26 @@ class _Adding:
         if not isinstance(own, str) or not own:
             raise RequestError(400, "the id of an item is text, and not empty", name="InvalidValueError")
         draft = _draft_of(item, self._free_id(own))
-        known = self._known(own)
-        if known is None:
+        present = self._present(own)
+        if present is None:
             self._drafts[own] = draft
-        elif known != shown_item(item, own):
+        elif present != shown_item(item, own):
             raise DuplicateItemError(own)
         return own
 
-    def _known(self, item_id: str) -> dict[str, Any] | None:
-        """The item of that id among those that are given or there, as it is shown."""
+    def _present(self, item_id: str) -> dict[str, Any] | None:
+        """The item of that id, as it is shown, among those of the request before it and those of the branch."""
         if item_id in self._drafts:
             (item,) = items_of(_stored(self._chat_id, self._drafts[item_id]))
             return item.shown
-        found = None if self._items is None else self._items.find_stored(item_id)
-        if found is not None:
-            self._there[item_id] = found
-        return None if found is None else found.shown
+        stored = None if self._items is None else self._items.find_stored(item_id)
+        if stored is not None:
+            self._there[item_id] = stored
+        return None if stored is None else stored.shown
 
     def _free_id(self, item_id: str) -> str:
-        """A message id for an item with an id of its own: another one where the item was taken out of the branch before."""
+        """A message id for an item with an id of its own."""
+        # An item that was taken out of the branch is still stored, and may be added again: its message id is taken.
         message_id = message_id_of(self._chat_id, item_id)
         is_taken = self._items is not None and self._items.is_stored(message_id)
         return f"{message_id}:{uuid4().hex}" if is_taken else message_id
@@ -280,11 +284,11 @@ def _chat(reader: Reader, conversation_id: str) -> Chat:
 
 
 def _branch(reader: Reader, conversation_id: str, name: str | None) -> Branch:
-    found = reader.get_active_branch(conversation_id) if name is None else reader.get_branch(conversation_id, name)
-    if found is None:
+    branch = reader.get_active_branch(conversation_id) if name is None else reader.get_branch(conversation_id, name)
+    if branch is None:
         _chat(reader, conversation_id)
         raise BranchNotFoundError(conversation_id, name or "")
-    return found
+    return branch
 
 
 def _conversation(chat: Chat) -> OpenAIConversation:
@@ -303,7 +307,7 @@ def answer_openai_error(request: Request, error: Exception) -> Response:
     `code` names the error of the ledger. Requests that cannot be read answer 400, as OpenAI has it, for our 422.
     """
     problem = problem_of(error)
-    plain = answer_problem(request, error)
+    plain = answer_problem(request, error)  # for its status and headers
     status = 400 if plain.status_code == 422 else plain.status_code
     kind = _SERVER if status >= 500 else _LIMIT if status == 429 else _INVALID
     code = None if isinstance(error, HTTPException) else problem["type"].rpartition(":")[2]

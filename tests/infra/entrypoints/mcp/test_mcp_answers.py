@@ -10,7 +10,7 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import ChatledgerError, InvalidValueError, NewMessage
-from chatledger.infra.entrypoints.mcp.answers import MAX_ANSWER_CHARS, Said, transcript
+from chatledger.infra.entrypoints.mcp.answers import MAX_ANSWER_CHARS, ShownMessage, transcript
 from chatledger.infra.entrypoints.mcp.reading import READING, Surroundings, Transcript, read_branch
 from chatledger.infra.entrypoints.mcp.resources import MAX_MESSAGE_BYTES, read_resource
 from chatledger.infra.entrypoints.mcp.uris import (
@@ -31,7 +31,7 @@ def ask(ledger: chatledger.Ledger, tool: str, **arguments: Any) -> Any:
     return TOOLS[tool].answer(ledger, arguments)
 
 
-def chars(messages: list[Said]) -> int:
+def chars(messages: list[ShownMessage]) -> int:
     return sum(len(said.text) for said in messages)
 
 
@@ -45,7 +45,7 @@ def test_pages_have_a_size_and_leave_nothing_out(sizes: list[int], each: int, li
     with chatledger.open("memory:") as ledger:
         ledger.create_chat("c", "ann")
         ledger.append("c", [NewMessage("user", "x" * size, id=f"m{n}") for n, size in enumerate(sizes)])
-        found: list[Said] = []
+        found: list[ShownMessage] = []
         before: str | None = None
         while before is not None or not found:
             page = read_branch(ledger, "c", before=before, limit=limit, max_characters=each)
