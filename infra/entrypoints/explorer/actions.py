@@ -142,7 +142,7 @@ class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Store the new version."""
         message = _message(ledger, self.chat_id, self.message_id)
         data = self.edited(message)
-        if data == self._unchanged(message):
+        if data == self._unchanged(message):  # an edit that changes nothing is no version
             return _chat(self.chat_id, m=self.message_id)
         active = ledger.get_active_branch(self.chat_id)
         if active is None:
@@ -446,7 +446,7 @@ class DeleteState(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Delete the state."""
         try:
             is_deleted = StateStore(ledger).delete(self.state_id)
-        except AccessDeniedError:
+        except AccessDeniedError:  # another user's, which is as one that is not there
             is_deleted = False
         if not is_deleted:
             msg = f"there is no state {shown_id(self.state_id)!r}"
@@ -613,6 +613,7 @@ def _anonymous(data: Any, message_id: str) -> Any:
     if not isinstance(data, dict):
         return data
     fields = cast("dict[str, Any]", data)
+    # With the old id in its data the command would ask for a message that is stored already, with other content.
     return {name: value for name, value in fields.items() if name != "id"} if fields.get("id") == message_id else fields
 
 

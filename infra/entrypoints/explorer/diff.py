@@ -171,6 +171,7 @@ def _moved(left: _End, right: _End) -> list[Pointer]:
 def _parted(reader: Ledger | LedgerView, ends: list[_End]) -> tuple[Message | None, int, list[list[Message]]]:
     """The last common message, how many are common, and what each side has after it."""
     heads = [end.head for end in ends]
+    # An empty branch has nothing in common with any other.
     if heads[0] is None or heads[1] is None:
         return None, 0, [[] if head is None else reader.get_chain(head) for head in heads]
     divergence = reader.diff(heads[0], heads[1])

@@ -89,6 +89,7 @@ class Explorer:
         service.by_session = self._sessions.principal
         for path in (SIGN_IN, SIGN_OUT):
             service.error_forms[path.strip("/")] = self.answer_error
+        # Also on paths that no contract has: a mistyped address in a browser answers with a page.
         service.error_form_of_strays = self.answer_error
         forms = [form_route(name, kind, self._sessions) for name, kind in ACTIONS.items()]
         routes = [*forms, *(route for page in PAGES for route in page.routes())]
@@ -101,6 +102,7 @@ class Explorer:
 
     def _begin(self, service: Service, principal: Principal, request: Request) -> HttpCall:
         if request.method == "POST":
+            # Where nobody signs in there is no session to prove a form by: only its origin shows that another site sent it.
             check_origin(request)
         request.state.is_by_link = self._sessions.links is not None
         if request.state.is_by_link and self._sessions.session_of(request) is None:

@@ -114,7 +114,7 @@ def _last_events(wanted: _Filter, end: int, count: int) -> tuple[list[Recorded],
 
 def _row(recorded: Recorded) -> LogRow:
     event = log_event(recorded)
-    is_of_chat = not event.type.startswith(("agent_", "state_"))
+    is_of_chat = not event.type.startswith(("agent_", "state_"))  # else its stream has no page of a chat to lead to
     return LogRow(event=event, words=describe_event(recorded), is_of_chat=is_of_chat)
 
 

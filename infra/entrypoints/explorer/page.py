@@ -106,6 +106,7 @@ def rooted(request: Request, path: str) -> str:
 def with_rooted_paths(request: Request, page: str) -> str:
     """Return a page whose links and forms name paths of this server as browsers ask for them."""
     root: str = request.scope.get(ROOT, "")
+    # Done here once, and not by every template: one link that was forgotten would lead out of the proxy's path.
     return _TAG.sub(lambda tag: _OWN_PATH.sub(rf"\g<1>{root}", tag[0]), page) if root else page
 
 
@@ -113,6 +114,7 @@ def path_to(path: str, **parts: str) -> str:
     """Return a path with its parts filled in, encoded so that each stays one part and none ends like a JSON twin."""
     for name, value in parts.items():
         encoded = quote(value, safe="~!$&'()*+,;=:@")
+        # A chat may be called `a.json`: its page must not be the JSON of chat `a`.
         if encoded.endswith(TWIN):
             encoded = encoded.removesuffix(TWIN) + "%2Ejson"
         path = path.replace(f"{{{name}}}", encoded)

@@ -149,7 +149,9 @@ def file_of(message: Message, index: int) -> Response | None:
     except (binascii.Error, ValueError):
         return None
     media = head.partition(";")[0].lower() if is_shown_image(url) else _DOWNLOAD
-    name = quote(text_at(fields, "filename") or "file", safe="", errors="replace")
+    name = quote(
+        text_at(fields, "filename") or "file", safe="", errors="replace"
+    )  # RFC 8187: a name may be in any script
     headers = SAFE_HEADERS | {
         # Opened by itself it would be a page of this server; sandboxed it has no origin, and no session.
         "Content-Security-Policy": "default-src 'none'; sandbox",

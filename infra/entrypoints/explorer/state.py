@@ -77,6 +77,7 @@ def state(
     if shown is None or shown.version != wanted or values is None:
         raise _absent(state_id)
     earlier = store.history(state_id, limit=1, before=wanted)
+    # A version that began a branch of the state is compared with the one it was made from, not with its neighbour.
     other = to or shown.parent or next((listed_version.version for listed_version in earlier), None)
     old = None if other is None else store.get(state_id, other)
     if to is not None and old is None:

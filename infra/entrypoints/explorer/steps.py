@@ -209,11 +209,12 @@ class _ChatEvents:
             last = next(ledger.history(chat_id, after=self._read_to - 1, up_to=self._read_to), None)
             if last is None or last.event_id != self._last_id:
                 self._forget()
+        # A part at a time, so that the first look at a long chat does not hold its lock for long; the next one reads on.
         count = 0
         for recorded in islice(ledger.history(chat_id, after=self._read_to), _READ_AT_ONCE):
             self._read_to, self._last_id, count = recorded.position, recorded.event_id, count + 1
             first_type = self._first_type or recorded.type
-            if recorded.event.rest:
+            if recorded.event.rest:  # more of the same commit follow
                 self._first_type = first_type
                 continue
             self._first_type = None

@@ -220,7 +220,7 @@ class _States:
     def __init__(self, call: HttpCall, thread_id: str, threads: Threads) -> None:
         self._thread_id, self._threads = thread_id, threads
         self._plain: Callable[[Any], Any] = str
-        try:
+        try:  # the explorer works without LangGraph, and shows what is stored then
             from ..http.langgraph_api.encoding import to_plain
             from ..langgraph.saver import LedgerSaver
         except ImportError:

@@ -148,6 +148,7 @@ def _lifespan(
             yield
             service.stopping.set()
             group.cancel_scope.cancel()
+        # Streams have ended by now. The ledger goes last: views and writers are closed with it.
         await anyio.to_thread.run_sync(service.views.close)
         await anyio.to_thread.run_sync(service.writers.close)
         if is_ours:
@@ -218,6 +219,7 @@ def _is_installed(*modules: str, extra: str, is_named: bool) -> bool:
 
 
 def _native(service: Service) -> list[BaseRoute]:
+    # Once, as it takes a tenth of a second to make, and strangers may ask for it.
     described = msgspec.json.encode(describe())
 
     async def openapi(_: Request) -> Response:
@@ -242,9 +244,10 @@ def _guard(
             allow_origins=cors,
             allow_methods=["*"],
             allow_headers=["*"],
-            allow_private_network=True,
+            allow_private_network=True,  # Chrome asks before a page of the internet may call a server on this machine
             expose_headers=_SHOWN,
         )
+    # Before the guard, so that what is refused is counted and logged too.
     app.add_middleware(Observed, service=service, metrics=metrics)
 
 

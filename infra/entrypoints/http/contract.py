@@ -87,6 +87,7 @@ async def _answer(contract: Contract, service: Service, methods: dict[str, Route
     principal = await service.permitted(request, route.scope)
     call = contract.begin(service, principal, request)
     arguments = await route.arguments(request)
+    # After the arguments, so that a wrong request does not wait; before any thread is taken, so that waiting holds none.
     await wait_for_position(request, service)
     moment = arguments.pop(route.moment_name) if route.has_moment else None
     call.moment = None if moment is None else moment_of(moment, route.moment_name)

@@ -193,4 +193,5 @@ class KeptViews:
 
 
 def _is_settled(moment: int | datetime) -> bool:
+    # A time of the future is the present: who asks again for it sees what was written meanwhile.
     return isinstance(moment, int) or moment <= datetime.now(UTC) - _SETTLED

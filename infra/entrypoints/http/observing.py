@@ -73,6 +73,7 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # The id of the client is kept: it finds the request in its own log by it, and a proxy's log has it too.
         answer, request_id, start = _SentAnswer(), _request_id(scope), time.perf_counter()
 
         async def seen(message: Message) -> None:

@@ -34,6 +34,7 @@ from chatledger.domain.errors import (
 URN: Final = "urn:chatledger:error:"
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1
+"""Seconds, for 429 and 503."""
 
 STATUSES: Final[dict[type[ChatledgerError], int]] = {
     NotFoundError: 404,

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 HEARTBEAT_S: Final = 15.0
 RETRY_MS: Final = 2000
-SLOW_S: Final = 30.0
+SLOW_S: Final = 30.0  # a client that reads nothing holds what is sent to it in memory
 STOPPING_S: Final = 3.0
 """Seconds in which events that have an end may come to it when the server stops."""
 ABORT: Final = "chatledger.abort"
@@ -22,7 +22,7 @@ _LINE_ENDS: Final = re.compile(r"[\r\n]+")
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
-    "X-Accel-Buffering": "no",
+    "X-Accel-Buffering": "no",  # nginx would collect events until its buffer is full
     "Content-Type": "text/event-stream; charset=utf-8",
 }
 
@@ -78,7 +78,7 @@ class EventStream(Response):
         is_endless: bool = True,
     ) -> None:
         super().__init__(None, 200, HEADERS | (headers or {}))
-        del self.headers["content-length"]
+        del self.headers["content-length"]  # Starlette sets that of a body, which is 0 here
         self._events, self._stopping = events, stopping
         self._heartbeat_s, self._slow_s, self._retry_ms = heartbeat_s, slow_s, retry_ms
         self._is_endless = is_endless
@@ -92,6 +92,7 @@ class EventStream(Response):
                 if abort is not None:
                     abort()
         finally:
+            # Shielded: the request may have been cancelled, and a named feed or a run's reader still has to be let go.
             with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                 closing = getattr(self._events, "aclose", None)
                 if closing is not None:
@@ -101,7 +102,7 @@ class EventStream(Response):
 
     async def _send_all(self, receive: Receive, send: Send) -> bool:
         """Send events until one of the ends; False where the connection is to be broken off."""
-        sending = anyio.Lock()
+        sending = anyio.Lock()  # a heartbeat must not come within an event
 
         async def write(chunk: bytes) -> None:
             async with sending:
@@ -119,7 +120,7 @@ class EventStream(Response):
             async def end_when_stopping() -> None:
                 nonlocal is_whole
                 await self._stopping.wait()
-                if not self._is_endless:
+                if not self._is_endless:  # a run ends as its server stops, and its stream has time to say so
                     await anyio.sleep(STOPPING_S)
                     is_whole = False
                 group.cancel_scope.cancel()

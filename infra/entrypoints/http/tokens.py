@@ -94,6 +94,7 @@ class JsonWebTokens:
         except (JoseError, ValueError, TypeError):
             return None
         await self._refresh(key_id)
+        # A set may have several keys of one id, or without any: each is tried.
         for key in self._keys:
             if key_id is None or key.kid == key_id:
                 principal = self._principal(token, key)

@@ -190,6 +190,7 @@ def list_conversations(
     for looked_at, chat in enumerate(_chats(ledger, user, metadata, after)):
         if first is not None and chat.updated_at < first:
             return ConversationList(conversations=conversations)
+        # A period long ago has thousands of chats after it; the assistant goes on with `next`.
         if len(conversations) == limit or looked_at == _LOOKED_AT:
             return ConversationList(conversations=conversations, next=last)
         last = chat.id
@@ -251,7 +252,7 @@ def read_branch(
         conversation=page.chat_id,
         branch=page.branch,
         messages=messages,
-        before=messages[0].id if is_cut else page.before,
+        before=messages[0].id if is_cut else page.before,  # what there was no room for is on the next page
     )
 
 

@@ -35,7 +35,7 @@ async def _serve(location: str, user_id: str | None, can_write: bool) -> None:  
             group.start_soon(_end_by_signal, ledger)
             async with stdio_server() as (reading, writing), served.following():
                 await served.server.run(reading, writing, served.server.create_initialization_options())
-            group.cancel_scope.cancel()
+            group.cancel_scope.cancel()  # stdin has ended: nothing else waits for the signal
 
 
 async def _end_by_signal(ledger: AsyncLedger) -> None:

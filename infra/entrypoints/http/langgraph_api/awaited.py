@@ -40,7 +40,7 @@ class AwaitedAnswer(Response):
         gone: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(None, 200, headers, JSON)
-        del self.headers["content-length"]
+        del self.headers["content-length"]  # Starlette sets that of a body, which is not known yet
         self._result, self._stopping, self._gone = result, stopping, gone
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

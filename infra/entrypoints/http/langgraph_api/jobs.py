@@ -77,6 +77,7 @@ class Job:
     async def start(self) -> None:
         """Record that the run is at work; where it brings an answer, so is the run that waited for it."""
         self.is_going = False  # `end` waits until both are recorded: else one of the two would be left at work
+        # First the run that asked: this run names it from then on, so that it is let go where this one is lost.
         if self.request.is_answer:
             checkpoint_id = self.request.place(namespace_of(self.run)).get("checkpoint_id")
             self.resumed = await resume(self.ledger, self.run, checkpoint_id)
@@ -172,7 +173,7 @@ class Job:
         if run is None:
             assert error is not None
             outcome = "interrupted" if isinstance(error, asyncio.CancelledError) else "error"
-            if self.is_stopped:
+            if self.is_stopped:  # the cancellation was ours: for clients it is no interrupt of theirs
                 outcome, error = "error", RunStoppedError("the server stopped; start another run")
             what = None if outcome == "interrupted" else failure(error)
             noted: dict[str, Any] = {OUTCOME: outcome} | ({} if what is None else {FAILURE: what})
@@ -193,6 +194,7 @@ class Job:
         """
         chunks = self._packing.pack(name, data, clock_ms())
         size = self._written_bytes + sum(map(len, chunks))
+        # Not cut within an event: clients threw on half of one, although the run had succeeded.
         if name not in {ERROR, END} and size > MAX_LIVE_BYTES - END_BYTES:
             _log.warning("the stream of run %s takes no more: it has %d bytes", self.live.id, self._written_bytes)
             chunks, size, self._is_full = [CUT], self._written_bytes + len(CUT), True

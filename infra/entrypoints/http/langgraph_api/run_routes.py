@@ -67,6 +67,7 @@ async def create_stateless(call: AgentCall, body: NewRun) -> dict[str, Any]:
 
 async def create_batch(call: AgentCall, body: list[NewRun]) -> list[dict[str, Any]]:
     """Begin several runs, each on a thread of its own."""
+    # All or nothing: a batch that the server has no room for begins none of its runs.
     for request in body:
         request.check()
     call.runs.check_room(call.principal, len(body))
@@ -110,6 +111,7 @@ async def list_runs(
     """List the runs of a thread, the newest first."""
     await _thread(call, thread_id)
     visible_runs = [run for run in await call.async_ledger.runs(thread_id) if not is_deleted(run)]
+    # A run whose server died must not be listed as running for ever.
     settled = [await call.runs.settle(call.async_ledger, run) for run in reversed(visible_runs)]
     wanted = [shown_run(run) for run in settled if status in {None, status_of_run(run)}][offset : offset + limit]
     return wanted if select is None else [{str(name): run[name] for name in select} for run in wanted]

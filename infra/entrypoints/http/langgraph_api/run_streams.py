@@ -156,7 +156,7 @@ def sent(
         stopping=call.service.stopping,
         headers=headers,
         heartbeat_s=HEARTBEAT_S,
-        retry_ms=None,
+        retry_ms=None,  # langgraph-sdk takes a block with `retry` alone for an event without a name
         is_endless=is_endless,
     )
 

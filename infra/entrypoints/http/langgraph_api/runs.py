@@ -345,6 +345,7 @@ class Runs:
         left_s = due_at(job.run) / 1000 - time.time()
         if left_s > 0:
             await asyncio.sleep(left_s)
+        # Anew each time: others come, end, or are lost with their server, and only records tell of those elsewhere.
         while ahead := await self._ahead(job):
             await self.wait(job.ledger, ahead[0])
 
@@ -396,7 +397,7 @@ class Runs:
                     await live.discard()
 
     async def _forget(self, job: Job) -> None:
-        with anyio.move_on_after(LINGER_S):
+        with anyio.move_on_after(LINGER_S):  # not longer: the server that stops is the last one that knows of it
             await self._service.stopping.wait()
         thread_id = job.run.thread_id
         with suppress(ChatledgerError):

@@ -62,6 +62,7 @@ async def put_item(call: AgentCall, body: NewItem) -> None:
 async def get_item(call: AgentCall, namespace: str, key: str, *, refresh_ttl: bool | None = None) -> Any:
     """Read an item; null when there is none. `namespace` has its labels with dots between them."""
     item = await _checked(call.store.aget(tuple(namespace.split(".")), key, refresh_ttl=refresh_ttl))
+    # As LangGraph's server: a body of `null`, where None alone would be an answer without a body.
     return msgspec.Raw(b"null") if item is None else _shown(item)
 
 

@@ -97,6 +97,7 @@ async def create(call: AgentCall, body: NewThread | None = None) -> dict[str, An
             try:
                 await _begin(call, thread, new.supersteps)
             except Exception:
+                # The client asked for a thread with these steps: one without them would be in its way when it tries again.
                 await call.run(lambda ledger: delete_thread(ledger, call, thread_id))
                 raise
     return await _shown(call, thread_id)

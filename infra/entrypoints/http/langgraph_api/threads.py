@@ -414,7 +414,7 @@ async def find_threads(
     Returns:
         The threads, and their states where these had to be read.
     """
-    if sort_by == "status":
+    if sort_by == "status":  # which is in no index: all states are read
         everything = await call.run(lambda ledger: _ordered(ledger, call, wanted, "thread_id", ascending=True))
         looked = [pair for pair in await _looked(call, list(everything)) if wanted.fits_look(pair[1])]
         looked.sort(key=lambda pair: (pair[1].status, pair[0].thread_id), reverse=not ascending)

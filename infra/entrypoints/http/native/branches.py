@@ -74,6 +74,7 @@ def update_branch(call: HttpCall, chat_id: str, name: str, body: BranchChange) -
             chat_id, name, body.head_message_id, expected=ANY if expected is msgspec.UNSET else expected
         )
     if body.name is not None and body.name != name:
+        # One key for several writes: with the same command id the second would be taken for the first, and left out.
         with call.command("rename"):
             name = call.ledger.rename_branch(chat_id, name, body.name).name
     if body.is_active:

@@ -93,6 +93,7 @@ def create_chat(call: HttpCall, body: NewChat | None = None) -> Chat:
     """Make a chat, owned by the caller."""
     new = body or NewChat()
     return call.ledger.create_chat(
+        # A request that is repeated finds the chat that the first one made; for each owner it is another one.
         call.named_by_key(new.user_id or "") if new.id is None else new.id,
         call.principal.owner if new.user_id is None else new.user_id,
         title=new.title,

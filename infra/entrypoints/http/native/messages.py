@@ -120,6 +120,7 @@ def translate_messages(
     stand together, and their results behind them. A call without a result gets the error `interrupted`; with `open_calls=drop` it
     is left out, and `keep` keeps those of the last turn.
     """
+    # In whole turns: a model refuses results whose call was cut off.
     history = MessageHistory(call.reader, chat_id, branch=branch)
     translated = history.read(lambda read: translate(read.turns(limit), form, open_calls=open_calls))
     chain = existing(translated, ChatNotFoundError, chat_id)

@@ -47,7 +47,7 @@ def verify(call: HttpCall) -> Verification:
 async def stream_verify(call: HttpCall) -> Response:
     """Verify, and report the progress."""
     if call.principal.user_id is not None:
-        await call.async_ledger.verify()  # which refuses it
+        await call.async_ledger.verify()  # which refuses it, with a status: a stream has answered 200 by then
     return await stream_of(call, _Verifying(call.ledger))
 
 

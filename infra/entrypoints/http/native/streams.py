@@ -55,7 +55,7 @@ class Events(Generic[T]):
             if self._at_end is None:
                 raise
             return self._at_end()
-        except ChatledgerError as error:
+        except ChatledgerError as error:  # the status is sent, so the client reads of it in the stream
             self._is_over = True
             return event_of(problem_of(error), name="error")
 

@@ -168,6 +168,7 @@ def delete_item(call: HttpCall, conversation_id: str, item_id: str, branch: str 
     items = Items(ledger, onto)
     item = items.find(item_id)
     siblings = [other for other in items_of(item.message) if other.place != item.place]
+    # Nothing follows the last item, so that no copies are needed.
     if item.message.id == onto.head_message_id and not siblings:
         ledger.move_head(conversation_id, onto.name, item.message.parent_id, expected=onto.head_message_id)
         call.headers[BRANCH] = quote(onto.name)
@@ -203,7 +204,7 @@ class _Adding:
         drafts = list(self._drafts.values())
         written = self._ledger.append(self._chat_id, drafts, branch=branch) if drafts else []
         added = [item for message in written for item in items_of(message)]
-        if len(added) != len(drafts):
+        if len(added) != len(drafts):  # the ledger answered with what the key had written before
             msg = f"the {IDEMPOTENCY_KEY} was used for other items; use a new one"
             raise RequestError(400, msg, name="InvalidValueError")
         shown = dict(zip(self._drafts, added, strict=True)) | self._there
