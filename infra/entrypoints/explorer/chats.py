@@ -80,7 +80,8 @@ def chats(
 ) -> Chats:
     """Read a page of chats; with `q` those with such a title, or messages with these words, of which the last may be cut off."""
     sought, user_id = q.strip(), owner or None
-    live = _live(call)
+    streams = [] if call.moment is not None else call.ledger.list_live()
+    live = {stream.chat_id for stream in streams if stream.status == "writing"}
     next_id: str | None = None
     is_degraded = False
     if sought:
@@ -132,13 +133,6 @@ def _while_typing(sought: str) -> str:
     """Return a query in which the last word may be the beginning of a longer one."""
     # The page asks while somebody types. An operator, a closed quote or bracket is no beginning of a word.
     return sought + "*" if sought[-1].isalnum() and sought.rpartition(" ")[2] not in {"AND", "OR", "NOT"} else sought
-
-
-def _live(call: HttpCall) -> frozenset[str]:
-    """The ids of chats in which an answer is being written."""
-    if call.moment is not None:
-        return frozenset()
-    return frozenset(stream.chat_id for stream in call.ledger.list_live() if stream.status == "writing")
 
 
 PAGES: Final = (ExplorerPage("/", chats, "chats.html", title="Chats", twin="/chats.json"),)

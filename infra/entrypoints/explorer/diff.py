@@ -182,7 +182,8 @@ def _diff_row(left: Message | None, right: Message | None) -> DiffRow:
     is_edit = False
     if left is not None and right is not None and left.name == right.name:
         is_annotated = right.id == _replacement(left) or left.id == _replacement(right)
-        is_edit = is_annotated or _similarity(left.text, right.text) >= _SIMILAR
+        words = SequenceMatcher(None, left.text.split()[:_WORDS], right.text.split()[:_WORDS])
+        is_edit = is_annotated or words.quick_ratio() >= _SIMILAR
     return DiffRow(left=left, right=right, is_edit=is_edit)
 
 
@@ -228,10 +229,6 @@ def _tokens(usage: Mapping[str, Any]) -> int | None:
         if all(type(count) is int for count in counts):
             return sum(cast("list[int]", counts))
     return None
-
-
-def _similarity(left: str, right: str) -> float:
-    return SequenceMatcher(None, left.split()[:_WORDS], right.split()[:_WORDS]).quick_ratio()
 
 
 PAGES: Final = (ExplorerPage("/c/{chat_id}/diff", diff, "diff.html"),)

@@ -5,8 +5,7 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable
-from itertools import accumulate, islice, pairwise
+from itertools import islice, pairwise
 from statistics import median
 from typing import Annotated, Final
 from weakref import WeakKeyDictionary
@@ -171,9 +170,11 @@ class _LedgerPace:
         # Where the events of deleted chats were, nothing tells when they came: as late as those before them.
         near = (next(ledger.history(after=min(at, total - 1), up_to=min(at + _NEAR, total)), None) for at in bounds)
         known_times = [None if recorded is None else recorded.occurred_at for recorded in near]
-        times = list(
-            accumulate(known_times, lambda before, time: before if time is None else time, initial=_first(known_times))
-        )[1:]
+        latest = next((time for time in known_times if time is not None), 0)
+        times: list[int] = []
+        for time in known_times:
+            latest = latest if time is None else time
+            times.append(latest)
         spans = [max(later - earlier, 0) for earlier, later in pairwise(times)]
         counts = [end - first for first, end in pairwise(bounds)]
         usual = median([span / count for span, count in zip(spans, counts, strict=True)]) if spans else 0
@@ -182,10 +183,6 @@ class _LedgerPace:
             busy = min(span, max(_LEAST_IDLE_MS, round(count * usual * _IDLE_GAPS)))
             parts.append(Density(first=first, count=count, busy_ms=busy, idle_ms=span - busy))
         return parts
-
-
-def _first(times: Iterable[int | None]) -> int:
-    return next((time for time in times if time is not None), 0)
 
 
 class _ChatEvents:

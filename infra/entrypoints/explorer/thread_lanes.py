@@ -57,7 +57,8 @@ def draw_lanes(rows: Sequence[tuple[CheckpointPlace, CheckpointPlace | None]]) -
         top = number * ROW
         middle, bottom = top + ROW // 2, top + ROW
         waiting = [at for at, awaited in enumerate(lanes) if awaited == place]
-        lane = waiting[0] if waiting else _free(lanes)
+        free = next((at for at, awaited in enumerate(lanes) if awaited is None), len(lanes))
+        lane = waiting[0] if waiting else free
         for at, awaited in enumerate(lanes):
             if awaited is not None:
                 strokes.append(_stroke(at, lane, top, middle) if at in waiting else _stroke(at, at, top, bottom))
@@ -71,10 +72,6 @@ def draw_lanes(rows: Sequence[tuple[CheckpointPlace, CheckpointPlace | None]]) -
         dots.append(Dot(_x(lane), middle, _colour(lane)))
         most = max(most, len(lanes))
     return Drawing(width=2 * _EDGE + (most - 1) * _LANE, height=len(rows) * ROW, strokes=strokes, dots=dots)
-
-
-def _free(lanes: list[CheckpointPlace | None]) -> int:
-    return next((at for at, awaited in enumerate(lanes) if awaited is None), len(lanes))
 
 
 def _stroke(from_lane: int, to_lane: int, top: int, bottom: int) -> Stroke:

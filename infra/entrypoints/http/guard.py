@@ -95,14 +95,12 @@ class Guard:
             # A page of another site cannot know a key: browsers add cookies by themselves, and these headers never.
             self._check_page(request)
         principal = _STRANGER
-        if not self._is_open(request.scope["path"]):
+        path: str = request.scope["path"]
+        if path not in OPEN_PATHS and not path.startswith(self._service.open_prefixes):
             principal = await self._service.identify(request)
             self._allowances.take_request((principal.user_id, principal.name))
         request.scope[PRINCIPAL] = principal
         return principal.user_id, principal.name
-
-    def _is_open(self, path: str) -> bool:
-        return path in OPEN_PATHS or path.startswith(self._service.open_prefixes)
 
     def _check_host(self, request: Request) -> None:
         called = request.headers.get("host", "")

@@ -111,7 +111,9 @@ class KeptViews:
         with self._lock:
             held = self._kept.get(key, fresh)
             held.readers += 1
-            if not self._is_closed and _is_settled(key.moment):
+            # A time of the future is the present: who asks again for it sees what was written meanwhile.
+            is_settled = isinstance(key.moment, int) or key.moment <= datetime.now(UTC) - _SETTLED
+            if not self._is_closed and is_settled:
                 self._kept[key] = held
             else:
                 held.is_left = True
@@ -190,8 +192,3 @@ class KeptViews:
             closing = self._leave(list(self._kept))
         for view in closing:
             view.close()
-
-
-def _is_settled(moment: int | datetime) -> bool:
-    # A time of the future is the present: who asks again for it sees what was written meanwhile.
-    return isinstance(moment, int) or moment <= datetime.now(UTC) - _SETTLED

@@ -71,7 +71,10 @@ class Allowances:
             return
         size, now = max(10.0, 2 * rate), time.monotonic()
         if len(self._buckets) >= _MAX_BUCKETS:
-            self._forget_full(rate, size, now)
+            # A full bucket is as good as none: memory is only held for users who asked just now.
+            self._buckets = {
+                who: (tokens, at) for who, (tokens, at) in self._buckets.items() if tokens + (now - at) * rate < size
+            }
         tokens, at = self._buckets.get(who, (size, now))
         tokens = min(size, tokens + (now - at) * rate)
         if tokens < 1:
@@ -100,9 +103,3 @@ class Allowances:
             self._streams[who] -= 1
             if not self._streams[who]:
                 del self._streams[who]
-
-    def _forget_full(self, rate: float, size: float, now: float) -> None:
-        # A full bucket is as good as none: memory is only held for users who asked just now.
-        self._buckets = {
-            who: (tokens, at) for who, (tokens, at) in self._buckets.items() if tokens + (now - at) * rate < size
-        }

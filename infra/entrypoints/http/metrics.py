@@ -90,7 +90,10 @@ class Metrics:
                 if name.removesuffix(ending) == _DURATION:
                     name = _DURATION
             by_name[name].append(f"{sample} {value:.10g}")
-        return "".join(_family(name, by_name[name]) for name in _HELP)
+        lines: list[str] = []
+        for name, (kind, words) in _HELP.items():
+            lines += [f"# HELP {name} {words}", f"# TYPE {name} {kind}", *by_name[name]]
+        return "\n".join(lines) + "\n"
 
     def _own(self) -> _Samples:
         counted: dict[str, float] = dict(self._counts)
@@ -117,12 +120,6 @@ class Metrics:
                 if not _is_alive(int(path.stem)):
                     others.gauges.clear()
                 yield others
-
-
-def _family(name: str, samples: list[str]) -> str:
-    kind, words = _HELP[name]
-    lines = [f"# HELP {name} {words}", f"# TYPE {name} {kind}", *samples]
-    return "\n".join(lines) + "\n"
 
 
 def _is_alive(process: int) -> bool:

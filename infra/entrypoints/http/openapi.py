@@ -219,15 +219,12 @@ def _operation(route: Route, by_kind: _ByKind) -> dict[str, Any]:
     if description.strip():
         operation["description"] = description.strip()
     if route.body is not None:
+        kind = route.body.kind
         operation["requestBody"] = {
             "required": not route.body.has_default,
-            "content": {route.body_type: {"schema": _schema_of_body(route.body.kind, by_kind)}},
+            "content": {route.body_type: {"schema": {"type": "string"} if kind is bytes else by_kind(kind)}},
         }
     return operation
-
-
-def _schema_of_body(kind: Any, by_kind: _ByKind) -> dict[str, Any]:
-    return {"type": "string"} if kind is bytes else by_kind(kind)
 
 
 def _parameters(route: Route, by_kind: _ByKind) -> list[dict[str, Any]]:

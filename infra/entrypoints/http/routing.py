@@ -182,13 +182,16 @@ class Route:
         self.stream, self.media_type, self.body_type = stream, media_type, body_type
         declared = _declared(handler, path)
         self.in_path, self.in_query, self.body, self.answers = declared
-        fields = [_field(name, parameter) for name, parameter in self.in_query.items()]
+        fields: list[Any] = [
+            (name, parameter.kind, parameter.default) if parameter.has_default else (name, parameter.kind)
+            for name, parameter in self.in_query.items()
+        ]
         if self.has_moment:
             fields.append((self.moment_name, Moment | None, None))
         self.query: type[msgspec.Struct] = msgspec.defstruct(
             "Query", fields, kw_only=True, forbid_unknown_fields=is_strict
         )
-        self._lists = {name for name, parameter in self.in_query.items() if _is_list(parameter.kind)}
+        self._lists = {name for name, parameter in self.in_query.items() if "list[" in str(parameter.kind)}
         is_raw = self.body is not None and self.body.kind is bytes
         self._decode = None if self.body is None or is_raw else msgspec.json.Decoder(self.body.kind).decode
 
@@ -321,10 +324,6 @@ def _declared(
     return in_path, in_query, body, None if answers is type(None) else answers
 
 
-def _field(name: str, parameter: Parameter) -> tuple[str, Any] | tuple[str, Any, Any]:
-    return (name, parameter.kind, parameter.default) if parameter.has_default else (name, parameter.kind)
-
-
 def existing(value: T | None, absent: Callable[..., NotFoundError], *ids: str) -> T:
     """
     Return a value that has to be there.
@@ -335,10 +334,6 @@ def existing(value: T | None, absent: Callable[..., NotFoundError], *ids: str) -
     if value is None:
         raise absent(*ids)
     return value
-
-
-def _is_list(kind: Any) -> bool:
-    return "list[" in str(kind)
 
 
 async def read_body(request: Request, limit: int = MAX_MESSAGES_BYTES, *, timeout_s: float = BODY_S) -> bytes:

@@ -20,7 +20,7 @@ from chatledger.domain.packing import readable
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.ledger import Ledger
 from ..http.access import Principal
-from .prompts import PROMPTS, Prompt
+from .prompts import PROMPTS
 from .reading import READING
 from .resources import MIME_TYPE, list_resources, read_resource
 from .subscriptions import MAX_URIS, Watch, follow
@@ -162,7 +162,20 @@ class LedgerServer:
 
     async def _list_prompts(self, ctx: Context, _: object) -> types.ListPromptsResult:
         del ctx
-        return types.ListPromptsResult(prompts=[_described_prompt(prompt) for prompt in PROMPTS])
+        return types.ListPromptsResult(
+            prompts=[
+                types.Prompt(
+                    name=prompt.name,
+                    title=prompt.title,
+                    description=prompt.description,
+                    arguments=[
+                        types.PromptArgument(name=name, required=required)
+                        for name, required in prompt.arguments.items()
+                    ],
+                )
+                for prompt in PROMPTS
+            ]
+        )
 
     async def _get_prompt(self, ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         prompt = next((each for each in PROMPTS if each.name == params.name), None)
@@ -255,11 +268,6 @@ def _described(tool: Tool) -> types.Tool:
         output_schema=tool.output_schema,
         annotations=hints,
     )
-
-
-def _described_prompt(prompt: Prompt) -> types.Prompt:
-    arguments = [types.PromptArgument(name=name, required=required) for name, required in prompt.arguments.items()]
-    return types.Prompt(name=prompt.name, title=prompt.title, description=prompt.description, arguments=arguments)
 
 
 async def _tell_nobody() -> None:

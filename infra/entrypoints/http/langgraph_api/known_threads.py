@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from heapq import merge
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from chatledger.domain.errors import ChatledgerError, NotFoundError
@@ -100,7 +101,7 @@ def list_newest(ledger: Ledger, assistants: Assistants) -> Iterator[KnownThread]
     """
     graphs: dict[str, str | None] = {}
     seen: set[str] = set()  # a chat and what agents have under its id are one thread, which comes twice
-    for _, thread_id in merge(_by_chat(ledger), _by_thread(ledger), key=_time_of, reverse=True):
+    for _, thread_id in merge(_by_chat(ledger), _by_thread(ledger), key=itemgetter(0), reverse=True):
         if thread_id in seen:
             continue
         seen.add(thread_id)
@@ -119,10 +120,6 @@ def count_threads(ledger: Ledger) -> int:
 
 _Timed = tuple[int, str]
 """A time in ms since the epoch, and the thread that changed then."""
-
-
-def _time_of(change: _Timed) -> int:
-    return change[0]
 
 
 def _by_chat(ledger: Ledger) -> Iterator[_Timed]:

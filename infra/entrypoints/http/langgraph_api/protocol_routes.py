@@ -100,13 +100,9 @@ async def follow(call: AgentCall, thread_id: str, body: Subscription) -> Respons
     except NotFoundError:
         if not call.principal.may("write"):
             raise
-        await _make(call, thread_id)
+        # A client follows a thread before its first run.
+        await call.run(lambda ledger: create_thread(ledger, call, thread_id, may_exist=True))
     return sent(call, _followed(call, thread_id, body))
-
-
-async def _make(call: AgentCall, thread_id: str) -> None:
-    """Make a thread that a client follows before its first run."""
-    await call.run(lambda ledger: create_thread(ledger, call, thread_id, may_exist=True))
 
 
 async def _followed(call: AgentCall, thread_id: str, wanted: Subscription) -> AsyncGenerator[ServerSentEvent]:

@@ -109,7 +109,7 @@ async def list_runs(
     select: list[Field] | None = None,
 ) -> list[dict[str, Any]]:
     """List the runs of a thread, the newest first."""
-    await _thread(call, thread_id)
+    await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
     visible_runs = [run for run in await call.async_ledger.runs(thread_id) if not is_deleted(run)]
     # A run whose server died must not be listed as running for ever.
     settled = [await call.runs.settle(call.async_ledger, run) for run in reversed(visible_runs)]
@@ -277,10 +277,6 @@ def _is_uuid(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-async def _thread(call: AgentCall, thread_id: str) -> KnownThread:
-    return await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
 
 
 def _unended(ledger: Ledger, status: str | None) -> list[MessageRun]:

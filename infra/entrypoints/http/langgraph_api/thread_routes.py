@@ -1,6 +1,5 @@
 """Routes of threads: made, found, changed, copied, pruned and deleted."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -95,18 +94,13 @@ async def create(call: AgentCall, body: NewThread | None = None) -> dict[str, An
         thread, is_new = await call.run(make)
         if new.supersteps and is_new:
             try:
-                await _begin(call, thread, new.supersteps)
+                place = await call.run(lambda _: place_of(call, thread))
+                await write_supersteps(call, place, [list(map(_written, step.updates)) for step in new.supersteps])
             except Exception:
                 # The client asked for a thread with these steps: one without them would be in its way when it tries again.
                 await call.run(lambda ledger: delete_thread(ledger, call, thread_id))
                 raise
     return await _shown(call, thread_id)
-
-
-async def _begin(call: AgentCall, thread: KnownThread, supersteps: Sequence[Superstep]) -> None:
-    place = await call.run(lambda _: place_of(call, thread))
-    steps = [[_written(write) for write in step.updates] for step in supersteps]
-    await write_supersteps(call, place, steps)
 
 
 def _written(update: Update) -> StateUpdate:

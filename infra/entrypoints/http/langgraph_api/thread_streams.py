@@ -95,11 +95,6 @@ async def read_thread(
                 async for event in read_run(call, run, after):
                     yield run, ThreadEventPlace(number, event.number), event
             at = ThreadEventPlace(number + 1)
-        await _change(call, position)
-
-
-async def _change(call: AgentCall, position: int) -> None:
-    """Wait until the ledger has another position."""
-    # `AsyncLedger.wait` would hold a worker thread for each reader, and there are few.
-    while await call.async_ledger.get_position() == position:  # noqa: ASYNC110 - another process may write
-        await anyio.sleep(_LOOK_S)
+        # `AsyncLedger.wait` would hold a worker thread for each reader, and there are few.
+        while await call.async_ledger.get_position() == position:  # noqa: ASYNC110 - another process may write
+            await anyio.sleep(_LOOK_S)

@@ -224,7 +224,8 @@ def copy_thread(ledger: Ledger, call: AgentCall, thread_id: str, new_id: str) ->
     metadata = dict(thread.metadata)
     # A user's copy is that user's own; whoever acts for everybody leaves it to the owner of the thread.
     owner = call.principal.owner if thread.owner is None or call.principal.user_id is not None else thread.owner
-    head = None if thread.chat is None else _head(ledger, thread.chat)
+    branch = None if thread.chat is None else ledger.get_active_branch(thread_id)
+    head = None if branch is None else branch.head_message_id
     if head is None:
         ledger.create_chat(new_id, owner, title=None if thread.chat is None else thread.chat.title, metadata=metadata)
     else:
@@ -232,10 +233,6 @@ def copy_thread(ledger: Ledger, call: AgentCall, thread_id: str, new_id: str) ->
     if thread.info is not None:
         Threads(ledger).copy(thread_id, new_id)
     return find_thread(ledger, call.assistants, new_id)
-
-
-def _head(ledger: Ledger, chat: Chat) -> str | None:
-    return next((branch.head_message_id for branch in ledger.list_branches(chat.id) if branch.is_active), None)
 
 
 def seconds_of(ttl: TimeToLive | None) -> float | None:

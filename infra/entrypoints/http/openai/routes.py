@@ -234,7 +234,16 @@ class _Adding:
     def _present(self, item_id: str) -> dict[str, Any] | None:
         """The item of that id, as it is shown, among those of the request before it and those of the branch."""
         if item_id in self._drafts:
-            (item,) = items_of(_stored(self._chat_id, self._drafts[item_id]))
+            draft = self._drafts[item_id]
+            message = Message(
+                id=draft.id or "",
+                chat_id=self._chat_id,
+                name=draft.name,
+                data=draft.data,
+                form="responses",
+                created_at=0,
+            )
+            (item,) = items_of(message)
             return item.shown
         stored = None if self._items is None else self._items.find_stored(item_id)
         if stored is not None:
@@ -252,10 +261,6 @@ class _Adding:
 def _draft_of(item: dict[str, Any], message_id: str) -> NewMessage:
     draft = as_draft(item, form="responses")
     return msgspec.structs.replace(draft, id=message_id)
-
-
-def _stored(chat_id: str, draft: NewMessage) -> Message:
-    return Message(id=draft.id or "", chat_id=chat_id, name=draft.name, data=draft.data, form="responses", created_at=0)
 
 
 def _copy_of_item(item: ShownItem) -> NewMessage:
