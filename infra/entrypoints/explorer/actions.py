@@ -31,7 +31,7 @@ from .curl import Curl, variable
 from .page import path_to
 
 _VERSIONS: Final = 5
-"""So many versions of a message before an edit are asked for runs that depend on them."""
+"""The most versions of a message before an edit that are looked at for runs that depend on them."""
 _SURE: Final = "I am sure: it cannot be undone"
 
 

@@ -35,10 +35,10 @@ class Agents(Value, frozen=True, kw_only=True):
 
     Args:
         kind: Which of the two.
-        threads, states: Those of the page, in the order that was asked for. Where few of many fit the filter, a page may have few
-            or none of them, though others follow.
+        threads, states: Those of the page, in `order`. Where few of many fit the filter, a page may have few or none of them,
+            though others follow.
         next: To be sent as `after` for those that follow; None where there are no more.
-        q, owner, order, ascending: What was asked for.
+        q, owner, order, ascending: The filter and the order of the request.
     """
 
     kind: Kind

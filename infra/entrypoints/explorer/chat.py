@@ -44,18 +44,18 @@ class ConversationPage(Value, frozen=True, kw_only=True):
         chat: The chat.
         branches: Its branches: the first 100, the active one, and the one that is shown.
         branch_count: How many there are.
-        branch: The branch whose path it is; None where no branch has the message that was asked for.
+        branch: The branch whose path it is; None where no branch has the selected message.
         entries: Messages of the path, the oldest first.
         before: Begins the part before, None at the beginning.
         is_end: Whether the path ends here.
-        selected: The message that was asked for.
+        selected: The message that the query names.
         points: Where the chat forks, the first 50 places.
         point_count: How many there are.
         hits: Messages of the chat with the words that were sought.
         step: What happened last up to the moment that is shown, event by event; nothing for now.
         live: The answers that are being written.
-        plan: The runs that an edit of the message that was asked for would make stale; None where there are none.
-        message_actions: What can be done with the message that was asked for; nothing where the caller may not write.
+        plan: The runs that an edit of the selected message would make stale; None where there are none.
+        message_actions: What can be done with the selected message; nothing where the caller may not write.
         chat_actions: What can be done with the chat, likewise.
     """
 

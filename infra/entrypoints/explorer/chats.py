@@ -46,13 +46,13 @@ class Chats(Value, frozen=True, kw_only=True):
     A page of chats.
 
     Args:
-        rows: The chats, in the order that was asked for; those that were found, the best first.
+        rows: The chats, in `order`; hits of a search the best first.
         next: The id to be sent as `after` for those that follow; None where there are no more, and of those that were found.
         threads: The threads of agents that changed last, where this is the first page and nothing is sought.
         has_more_threads: Whether there are more.
         states: The graph states that changed last, likewise.
         has_more_states: Whether there are more.
-        q, owner, order, ascending: What was asked for.
+        q, owner, order, ascending: The filter and the order of the request.
         is_degraded: Whether the search index was being built, so that hits may be missing.
     """
 

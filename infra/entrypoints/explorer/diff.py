@@ -121,6 +121,7 @@ def diff(call: HttpCall, chat_id: str, *, left: str = "", right: str = "") -> Di
         common_messages=common_count,
         rows=[_diff_row(*pair) for pair in pairs[:_ROWS]],
         left_out=max(len(pairs) - _ROWS, 0),
+        # Between two branches of one moment nothing has moved.
         pointers=_moved(*ends) if all(end.is_moment for end in ends) else [],
         choices=choices,
     )

@@ -38,7 +38,7 @@ class ExplorerPage(Route):
     """
     A page: `ExplorerPage("/c/{chat_id}", show_chat, "chat.html")`.
 
-    What its function returns, a `Value`, is `page` in the template, and the answer at the path with `.json`.
+    Its function returns a `Value`, which is `page` in the template, and the answer at the path with `.json`.
     Every page takes `at` from the query, a position or a time: then the call's `reader` is the ledger as of it.
 
     Args:
@@ -78,7 +78,7 @@ def refuse_moment(call: HttpCall) -> None:
     Refuse to show the past on a page that has none.
 
     Raises:
-        RequestError: A moment is asked for.
+        RequestError: The query has a moment.
     """
     if call.moment is not None:
         raise RequestError(422, "agents are shown as they are now; leave `at` out", name="InvalidValueError")

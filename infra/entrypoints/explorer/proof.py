@@ -15,9 +15,9 @@ from .page import SAFE_HEADERS, ExplorerPage
 
 class Proof(Value, frozen=True, kw_only=True):
     """
-    Where the log ends, and what whoever asks may do: verify it, and get signed files.
+    The end of the log, and what the caller may do: verify it, and get signed files.
 
-    `verified` is what a verification found, if one was asked for, and `problem` what was wrong.
+    `verified` is the result of a verification, if the caller wanted one, and `problem` what was wrong.
     """
 
     position: int

@@ -26,7 +26,7 @@ from .page import rooted
 CSRF_HEADER: Final = "X-Chatledger-CSRF"
 CSRF_FIELD: Final = "csrf"
 FORMS: Final = "/do/"
-"""How the paths begin that forms are sent to, which prove by a field that a page of this server sent them."""
+"""The beginning of paths for forms, which prove by a field that a page of this server sent them."""
 
 SESSION_S: Final = 12 * 3600
 """The time after which a browser that asked for nothing is signed out, in seconds."""
@@ -70,7 +70,7 @@ class Sessions:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody is asked who they are."""
+        """Whether the server lets everybody in."""
         return self.links is None and not self._service.has_access
 
     def session_of(self, request: Request) -> Session | None:
@@ -166,7 +166,7 @@ def kept_session_key(beside: Path | None) -> bytes:
     """
     Return the key for sessions that lies beside a ledger, and is made there if there is none.
 
-    Where nothing can be kept, a new one: then sessions end with this process.
+    A new one where no file can be written: then sessions end with this process.
 
     Args:
         beside: The path of the file of API keys; None for a ledger on a server.

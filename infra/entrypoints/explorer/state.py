@@ -29,12 +29,12 @@ class StatePage(Value, frozen=True, kw_only=True):
         info: What there is about it.
         versions: Its versions, the newest first.
         before: Begins the part of older ones; None at the first.
-        shown: The version that was asked for, or the newest one.
+        shown: The version that the query names, or the newest one.
         values: Its values.
-        compared: The version that it is compared with: the one that was asked for, or that it was made from,
+        compared: The version that it is compared with: the one that the query names, the one that it was made from,
             or the one before.
         changes: What differs from that.
-        observed: The same in numbers, as observers are told.
+        observed: The same in numbers, as observers get it.
         actions: What can be done.
     """
 

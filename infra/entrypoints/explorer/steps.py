@@ -149,7 +149,7 @@ def _position_of(call: HttpCall, moment: str) -> int:
 
 
 class _LedgerPace:
-    """How fast the events of a ledger came: by the times of some of them, which are read again when there are more."""
+    """The density of all events of a ledger, from the times of some of them, which are read again when there are more."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -271,7 +271,7 @@ class _Cache:
         self._chats: OrderedDict[tuple[str | None, str, int], _ChatEvents] = OrderedDict()
 
     def events_of(self, user_id: str | None, chat: Chat) -> _ChatEvents:
-        """Return what was read of a chat for a user; None for a caller who sees everybody's."""
+        """Return what was read of a chat for a user; None for a caller that sees everybody's."""
         # With the time when it was made: a chat that was deleted and made anew under its id has other steps.
         key = (user_id, chat.id, chat.created_at)
         with self._lock:

@@ -108,7 +108,7 @@ class Thread(Value, frozen=True, kw_only=True):
         drawing: Their lanes.
         before: Begins the part of older ones; None at the first.
         waiting: Where tasks wait for somebody, or failed: of the first 20 namespaces.
-        state: That of the step that was asked for, or of the newest one.
+        state: That of the step that the query names, or of the newest one.
         other: The one that it is compared with.
         changes: What differs, from the one with the smaller id.
         runs: The runs of chats on this thread, the newest first.

@@ -56,7 +56,7 @@ class Contract(NamedTuple):
 
     Args:
         prefix: The beginning of all its paths.
-        routes: What can be asked for.
+        routes: Its routes.
         encode: Makes the answer of what the function of a route returned.
         refuse: Answers with an error; None as a problem.
         begin: Makes the call of a request, or refuses it.
@@ -69,7 +69,7 @@ class Contract(NamedTuple):
     begin: Callable[[Service, Principal, Request], HttpCall] = HttpCall
 
     def paths(self, service: Service) -> list[PathRoute]:
-        """Return the paths for an application, whose errors on them are told in the form of this contract from now on."""
+        """Return the paths for an application, which answers errors on them in the form of this contract from now on."""
         by_path: dict[str, dict[str, Route]] = {}
         for route in self.routes:
             path = self.prefix + route.path
@@ -110,7 +110,7 @@ def _answer_in_thread(
         if call.moment is not None:
             call.reader = stack.enter_context(call.service.views.reading(ledger, principal.view, call.moment))
         stack.enter_context(ledger.context(actor=principal.actor, command_id=call.header(IDEMPOTENCY_KEY)))
-        # Of a read the position before it: whoever follows the feed from there misses nothing of what came meanwhile.
+        # Of a read the position before it: a client that follows the feed from there misses nothing of what came meanwhile.
         if route.method == "GET":
             call.position = ledger.get_position()
         answer = route.handler(call, **arguments)

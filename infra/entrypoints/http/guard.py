@@ -62,7 +62,7 @@ class Guard:
             return
         request = Request(scope, receive)
         try:
-            who = await self._admit(request)
+            caller = await self._admit(request)
         except RequestError as error:
             await self._service.answer_error(request, error)(scope, receive, send)
             return
@@ -72,7 +72,7 @@ class Guard:
                 if _is_open_ended(message):
                     # Only now it is known that the answer is a stream, and nothing of it was sent yet.
                     try:
-                        stack.enter_context(self._allowances.stream(who))
+                        stack.enter_context(self._allowances.stream(caller))
                     except RequestError as error:
                         raise _StreamRefused(error) from error
                 await send(message)

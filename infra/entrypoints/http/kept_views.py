@@ -73,7 +73,7 @@ class KeptViews:
         Give the view of a moment, which stays open as long as it is read.
 
         Args:
-            ledger: The ledger, limited to the user who asks.
+            ledger: The caller's ledger.
             whose: The owner: callers that see the same chats have the same one.
             moment: A position on the log, or a time.
 
@@ -111,7 +111,7 @@ class KeptViews:
         with self._lock:
             held = self._kept.get(key, fresh)
             held.readers += 1
-            # A time of the future is the present: who asks again for it sees what was written meanwhile.
+            # A time of the future is the present: another request for it sees what was written meanwhile.
             is_settled = isinstance(key.moment, int) or key.moment <= datetime.now(UTC) - _SETTLED
             if not self._is_closed and is_settled:
                 self._kept[key] = held
@@ -160,7 +160,7 @@ class KeptViews:
             view.close()
 
     def _leave(self, keys: list[_ViewKey]) -> list[LedgerView]:
-        """Keep views no longer; return those that nobody reads. The others are closed by who reads them last."""
+        """Keep views no longer; return those that nobody reads. The last reader of each other one closes it."""
         left = [self._kept.pop(key) for key in keys]
         for held in left:
             held.is_left = True

@@ -59,7 +59,7 @@ class Allowances:
         """Number of users whose requests are counted."""
         return len(self._buckets)
 
-    def take_request(self, who: Hashable) -> None:
+    def take_request(self, caller: Hashable) -> None:
         """
         Count a request.
 
@@ -71,21 +71,23 @@ class Allowances:
             return
         size, now = max(10.0, 2 * rate), time.monotonic()
         if len(self._buckets) >= _MAX_BUCKETS:
-            # A full bucket is as good as none: memory is only held for users who asked just now.
+            # A full bucket is as good as none: memory is only held for users that asked just now.
             self._buckets = {
-                who: (tokens, at) for who, (tokens, at) in self._buckets.items() if tokens + (now - at) * rate < size
+                other: (tokens, at)
+                for other, (tokens, at) in self._buckets.items()
+                if tokens + (now - at) * rate < size
             }
-        tokens, at = self._buckets.get(who, (size, now))
+        tokens, at = self._buckets.get(caller, (size, now))
         tokens = min(size, tokens + (now - at) * rate)
         if tokens < 1:
-            self._buckets[who] = tokens, now
+            self._buckets[caller] = tokens, now
             msg = f"more than {rate:g} requests a second; wait, then go on"
             wait_s = max(1, round((1 - tokens) / rate))  # whole seconds, as RFC 9110 (10.2.3) has them
             raise RequestError(429, msg, name="TooManyRequests", headers={"Retry-After": str(wait_s)})
-        self._buckets[who] = tokens - 1, now
+        self._buckets[caller] = tokens - 1, now
 
     @contextmanager
-    def stream(self, who: Hashable) -> Generator[None]:
+    def stream(self, caller: Hashable) -> Generator[None]:
         """
         Count a stream as long as it is open.
 
@@ -93,13 +95,13 @@ class Allowances:
             RequestError: It is one too many.
         """
         most = self.limits.streams_per_user
-        if self._streams[who] >= most:
+        if self._streams[caller] >= most:
             msg = f"{most} streams are open; close one first"
             raise RequestError(429, msg, name="TooManyStreams", headers={"Retry-After": "5"})
-        self._streams[who] += 1
+        self._streams[caller] += 1
         try:
             yield
         finally:
-            self._streams[who] -= 1
-            if not self._streams[who]:
-                del self._streams[who]
+            self._streams[caller] -= 1
+            if not self._streams[caller]:
+                del self._streams[caller]

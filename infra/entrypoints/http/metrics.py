@@ -100,8 +100,8 @@ class Metrics:
         for (method, route, status), buckets in self._durations.items():
             labels = f'method="{method}",route="{_escaped(route)}",status="{status}"'
             total = 0.0
-            for bound, count in zip((*SECONDS, "+Inf"), buckets, strict=False):
-                total += count
+            for bound, count in zip((*SECONDS, "+Inf"), buckets, strict=False):  # the last of them is the sum
+                total += count  # buckets of Prometheus are cumulative
                 counted[f'{_DURATION}_bucket{{{labels},le="{bound}"}}'] = total
             counted[f"{_DURATION}_count{{{labels}}}"] = total
             counted[f"{_DURATION}_sum{{{labels}}}"] = buckets[-1]

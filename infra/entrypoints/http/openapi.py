@@ -37,8 +37,8 @@ _POSITION_TEXT: Final = {"type": "string", "pattern": "^[0-9]{1,18}$"}
 _QUOTED_ID: Final = {"type": "string", "pattern": '^(\\*|"[!#-~]+")$'}
 
 
-def _header(name: str, schema: dict[str, Any], told: str) -> dict[str, Any]:
-    return {"name": name, "in": "header", "required": False, "schema": schema, "description": told}
+def _header(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
 
 
 _HEADERS: Final = {
@@ -69,6 +69,7 @@ def document(routes: Sequence[Route], *, title: str, version: str, prefix: str =
         version: Of the document.
         prefix: What stands before each path.
     """
+    # In one call, so that msgspec shares the structs of all routes as components.
     kinds = _kinds(routes)
     built, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     schemas = list(built)
@@ -207,8 +208,8 @@ def _values_in(kinds: Sequence[Any]) -> set[type[Value]]:
 
 
 def _operation(route: Route, by_kind: _ByKind) -> dict[str, Any]:
-    told = inspect.getdoc(route.handler) or route.name
-    summary, _, description = told.partition("\n")
+    documentation = inspect.getdoc(route.handler) or route.name
+    summary, _, description = documentation.partition("\n")
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": summary,

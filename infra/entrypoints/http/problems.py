@@ -135,6 +135,7 @@ def problem_of(error: Exception) -> dict[str, Any]:
         title = _TITLES.get(error.status, "Bad request")
         return {"type": URN + error.name, "title": title, "status": error.status, "detail": error.detail}
     if isinstance(error, HTTPException):
+        # `about:blank` says that the status is all there is to know (RFC 9457, 4.2.1).
         title = _TITLES.get(error.status_code, error.detail)
         return {"type": "about:blank", "title": title, "status": error.status_code, "detail": error.detail}
     return {
@@ -147,6 +148,7 @@ def problem_of(error: Exception) -> dict[str, Any]:
 
 def _facts(error: ChatledgerError) -> dict[str, Any]:
     facts: dict[str, Any] = {}
+    # Extension members (RFC 9457, 3.2): a client finds the actual head of a conflict without parsing the sentence.
     for name, value in vars(error).items():
         if name.startswith("_"):
             continue

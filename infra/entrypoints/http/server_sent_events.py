@@ -60,8 +60,8 @@ class EventStream(Response):
         stopping: Set when the server stops.
         headers: More headers.
         heartbeat_s: Seconds of silence until a comment is sent.
-        retry_ms: What clients are told of how long to wait before they come back; None for nothing, as some clients take it
-            for an event.
+        retry_ms: The time that clients are to wait before they come back; None sends nothing, as some clients take it for an
+            event.
         slow_s: Seconds that a client may take to accept what was sent.
         is_endless: Whether the events go on for as long as somebody reads.
     """

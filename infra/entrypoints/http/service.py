@@ -73,7 +73,7 @@ class Service:
     def answer_error(self, request: Request, error: Exception) -> Response:
         """Answer a request with an error, in the form that clients of the path read."""
         first = request.url.path.lstrip("/").partition("/")[0]
-        form = self.error_forms.get(first)
+        form = self.error_forms.get(first)  # by the path, as a request may fail before its route is found
         if form is None and isinstance(error, HTTPException) and "endpoint" not in request.scope:
             form = self.error_form_of_strays
         return (form or answer_problem)(request, error)
@@ -91,7 +91,7 @@ class Service:
             msg = f"this needs the scope {scope!r}"
             raise RequestError(403, msg, name="AccessDeniedError")
         if self._authorize is None or principal.user_id is None:
-            return principal
+            return principal  # without a user there are no roles: all chats are open
         grants: list[tuple[str, MemberRole]] = []
         for chat_id in _named_chats(request):
             answer = self._authorize(principal, chat_id)

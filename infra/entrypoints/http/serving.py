@@ -105,7 +105,9 @@ class Protocol(H11Protocol):
         waiting: list[tuple[bool, float, int, asyncio.Transport]] = []
         for connection in cast("set[H11Protocol]", self.connections - {self}):
             deadline, transport = connection.timeout_keep_alive_task, connection.transport
-            if deadline is not None and not transport.is_closing():  # it answers nothing: of these, who reads goes last
+            if (
+                deadline is not None and not transport.is_closing()
+            ):  # it answers nothing; of these, one that reads goes last
                 waiting.append((connection.flow.write_paused, deadline.when(), id(connection), transport))
         if waiting:
             min(waiting)[-1].abort()
@@ -164,7 +166,7 @@ def configure(
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server whose streams end when it is told to stop, and that ends as a program does, not by the signal."""
+    """A uvicorn server whose streams end at a signal to stop, and that ends as a program does, not by the signal."""
 
     def __init__(self, config: uvicorn.Config, app: Starlette) -> None:
         super().__init__(config)
@@ -246,7 +248,7 @@ def _allow_descriptors(count: int) -> None:
 
 @contextmanager
 def _exiting_by_signal() -> Generator[None]:
-    """Close the ledger also when the process is told to stop while it starts, before its server handles signals."""
+    """Close the ledger also at a signal while the process starts, before its server handles signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -302,7 +304,7 @@ def listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-        listening.listen(_BACKLOG)  # who is told the address finds it open: connections wait until they are answered
+        listening.listen(_BACKLOG)  # the address is open before it is printed: connections wait until they are answered
     except OSError as error:
         listening.close()
         msg = f"cannot listen at {host}, port {port}: {error.strerror or error}; choose another one with --port"

@@ -145,6 +145,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             mcp_can_write=self.mcp_can_write,
             limits=self.limits,
             cors=self.cors,
+            # Where callers authenticate, a page that calls us by a name of its own lacks a key all the same.
             hosts=None if self.has_access or self.is_insecure else _LOCAL_HOSTS,
             metrics=Metrics(None if self.metrics_folder is None else Path(self.metrics_folder)),
             session_key=self.session_key,
@@ -191,7 +192,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         ways: list[Authenticate] = []
         if self.keys is not None:
             keys = KeyFile(self.keys)
-            keys.read()
+            keys.read()  # a broken file is an error of the start; later it would only let nobody in
             ways.append(keys)
         if self.jwks is not None:
             ways.append(self._tokens(self.jwks))

@@ -103,7 +103,7 @@ async def follow(
     """
     Follow the feed of a user while the context is open: what is watched is looked at after each event.
 
-    A log that does not answer is asked again. After any other error nothing more is told: reads say what is wrong.
+    A log that does not answer is asked again. After any other error there are no more notifications: reads say what is wrong.
     """
     own = principal.limited(ledger)
     position = await ledger.run(lambda whole: whole.get_position())

@@ -90,6 +90,7 @@ def annotate(
     metadata: Annotated[dict[str, Any], msgspec.Meta(description="Keys to set; the others stay.")],
 ) -> MessageNotes:
     """Attach notes to a message; the message itself stays as it is."""
+    # Only metadata: which messages are hidden or replaced is for people to say.
     annotation = ledger.annotate(conversation, message, metadata=metadata)
     return MessageNotes(message=message, metadata=annotation.metadata)
 

@@ -41,7 +41,7 @@ class NewAssistant(AssistantChange, frozen=True, kw_only=True):
 
 
 class AssistantFilter(msgspec.Struct, kw_only=True):
-    """Which assistants are wanted: `name` is a part of their names, whatever its case."""
+    """A filter of assistants: `name` is a part of their names, whatever its case."""
 
     metadata: dict[str, Any] | None = None
     graph_id: str | None = None
@@ -57,7 +57,7 @@ class AssistantFilter(msgspec.Struct, kw_only=True):
 
 
 class AssistantSearch(AssistantFilter, kw_only=True):
-    """Which assistants are wanted, and what of them."""
+    """A page of the assistants that fit, with some of their fields."""
 
     limit: Limit = 10
     offset: Offset = 0
@@ -67,7 +67,7 @@ class AssistantSearch(AssistantFilter, kw_only=True):
 
 
 class VersionSearch(msgspec.Struct):
-    """Which versions are wanted."""
+    """A page of the versions of an assistant."""
 
     limit: Limit = 10
     offset: Offset = 0
@@ -158,7 +158,7 @@ async def get_graph(call: AgentCall, assistant_id: str, *, xray: bool | int = Fa
 
 
 async def get_schemas(call: AgentCall, assistant_id: str) -> dict[str, Any]:
-    """Read the JSON schemas of an assistant's graph; None where it has none that can be told."""
+    """Read the JSON schemas of an assistant's graph; None for each that cannot be described."""
     assistant = await call.run(lambda _: call.assistants.get(assistant_id))
     schemas = await _asked(call, assistant_id, _schemas)
     return {"graph_id": assistant.graph_id, **schemas}

@@ -62,7 +62,7 @@ class Assistant(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def namespace(self) -> str:
-        """Where its checkpoints are on every thread: `assistant:<id>`."""
+        """The namespace of its checkpoints on every thread: `assistant:<id>`."""
         return assistant_namespace(self.assistant_id)
 
 

@@ -182,7 +182,7 @@ class _Forms:
 
 class _Speech:
     """
-    What is said, each text once: in pieces while a model streams it, else whole when the node that returns it is done.
+    Texts of assistants and tools, each once: in pieces while a model streams it, else whole when its node is done.
 
     LangGraph's `messages` mode passes over messages that are plain dictionaries, so what nodes return is taken from the
     results of their tasks.
@@ -196,9 +196,9 @@ class _Speech:
         self._ids: set[str] = set()
         """Ids of messages that were sent, or that a node got as input."""
         self._inputs: dict[str, Mapping[str, Any]] = {}
-        """By the ids of tasks, their inputs."""
+        """Inputs by the ids of tasks."""
         self._texts: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        """By tasks, as namespaces name them, the texts that were said in each; a node may return one again without its id."""
+        """Texts that were sent, by tasks as namespaces name them; a node may return one again without its id."""
 
     def of_chunk(self, chunk: AIMessageChunk, metadata: Mapping[str, Any]) -> list[Named]:
         """Return the piece of a text that a model streams."""

@@ -51,7 +51,7 @@ class OpenGraph(NamedTuple):
 
     @property
     def namespace(self) -> str:
-        """Where the checkpoints are stored, such as `assistant:<id>`. LangGraph itself sees `""` in its place."""
+        """The namespace of the checkpoints, such as `assistant:<id>`. LangGraph itself sees `""` in its place."""
         namespace = self.saver.namespace
         assert namespace is not None, "it is bound to one"
         return namespace

@@ -38,17 +38,17 @@ class KnownThread(NamedTuple):
 
     @property
     def created_at(self) -> int:
-        """When it began, in ms since the epoch."""
+        """The time when it began, in ms since the epoch."""
         return min(record.created_at for record in (self.chat, self.info) if record is not None)
 
     @property
     def updated_at(self) -> int:
-        """When the chat or a state changed last, in ms since the epoch."""
+        """The time when the chat or a state changed last, in ms since the epoch."""
         return max(record.updated_at for record in (self.chat, self.info) if record is not None)
 
     @property
     def state_updated_at(self) -> int:
-        """When a state changed last; when the thread began, as long as there is none."""
+        """The time when a state changed last; when the thread began, as long as there is none."""
         return self.created_at if self.info is None else self.info.updated_at
 
     @property

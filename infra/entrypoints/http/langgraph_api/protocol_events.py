@@ -73,7 +73,7 @@ def number_of(place: ThreadEventPlace, part: int) -> int:
 
 
 def place_before(number: int) -> ThreadEventPlace:
-    """Return where to begin to read for what follows an event: at its run, as messages are told from their beginnings."""
+    """Return the place to read from for what follows an event: the beginning of its run, as messages need their beginnings."""
     return ThreadEventPlace(number // RUN_NUMBERS)
 
 

@@ -227,7 +227,7 @@ class _Read(msgspec.Struct, kw_only=True):
 
     @property
     def checkpoint(self) -> dict[str, Any]:
-        """Which state is meant."""
+        """The place of the state."""
         return {"checkpoint_ns": "|".join(self.namespace)}
 
 
@@ -267,8 +267,8 @@ async def _respond(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -
         resume[str(answer.interrupt_id)], answered = answer.response, place
     more = {name: value for name in ("update", "goto") if (value := getattr(request, name)) is not None}
     about = {name: value for name in ("config", "metadata") if (value := getattr(request, name)) is not None}
-    whose = {"assistant_id": answered.assistant.assistant_id} if answered is not None and answered.assistant else {}
-    run = await _begun(call, thread_id, {"command": {"resume": resume, **more}, **about, **whose})
+    agent = {"assistant_id": answered.assistant.assistant_id} if answered is not None and answered.assistant else {}
+    run = await _begun(call, thread_id, {"command": {"resume": resume, **more}, **about, **agent})
     return {"run_id": run.run_id}
 
 

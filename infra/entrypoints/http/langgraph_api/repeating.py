@@ -69,7 +69,7 @@ async def carry_on(runs: Runs, principal: Principal, ledger: AsyncLedger, run: M
     try:
         await repeat_ready(runs, principal, ledger, run.chat_id, run.regeneration_id)
     except (ChatledgerError, RequestError):
-        # It waits to be asked for again: the run that has ended is not to fail for it.
+        # The run that has ended is not to fail for it; `repeat` begins the steps again.
         _log.exception("regeneration %s of chat %s does not go on by itself", run.regeneration_id, run.chat_id)
 
 

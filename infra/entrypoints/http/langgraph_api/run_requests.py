@@ -115,7 +115,7 @@ class NewRun(msgspec.Struct, kw_only=True):
 
     @property
     def checkpointing(self) -> Literal["sync", "async", "exit"] | None:
-        """When checkpoints are written; None for the graph's own choice."""
+        """The durability of checkpoints; None for the graph's own choice."""
         if self.durability is None and self.checkpoint_during is not None:
             return "async" if self.checkpoint_during else "exit"
         return self.durability

@@ -196,7 +196,7 @@ async def begin_run(call: AgentCall, request: NewRun, thread_id: str | None) -> 
         NotFoundError: There is no such thread, or no such checkpoint.
         RequestError: There is no such assistant.
         ConflictError: Another run of the assistant is on the thread, and the request does not want to wait.
-        InvalidValueError: The server cannot do what is asked for.
+        InvalidValueError: The server cannot do what the request says.
     """
     request.check()
     assistant = await _assistant(call, request.assistant_id)
@@ -365,7 +365,7 @@ async def _result(call: AgentCall, run: MessageRun) -> Any:
 
 
 async def _last_values(call: AgentCall, run: MessageRun) -> Any:
-    """Return the last values that a run told: of one that has no checkpoints."""
+    """Return the last values of a run without checkpoints, from its stream."""
     values: RunEvent | None = None
     async for event in read_run(call, run):
         values = event if event.name == "values" else values

@@ -94,7 +94,7 @@ async def _stored(call: AgentCall, run: MessageRun, after: int) -> AsyncGenerato
                 event = assembling.add(chunk)
                 if event is None or event.number <= after:
                     continue
-                if event.base == END and assembling.is_cut:
+                if event.base == END and assembling.is_cut:  # in the place of all that the full stream left out
                     ended = await call.async_ledger.get_run(run.thread_id, run.run_id)
                     values = None if ended is None else await values_of(call, ended)
                     if values is not None:

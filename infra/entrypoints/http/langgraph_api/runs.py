@@ -58,7 +58,7 @@ MAX_RUNS: Final = 1000
 MAX_USER_RUNS: Final = 250
 """The most of them that are one user's."""
 LINGER_S: Final = 30.0
-"""How long the thread of a run without one stays when the run has ended, so that its readers see the end."""
+"""Seconds that the thread of a run without one stays when the run has ended, so that its readers see the end."""
 
 _LATER: Final = {"Retry-After": "5"}
 _LOOK_S: Final = 0.5
@@ -345,7 +345,7 @@ class Runs:
         left_s = due_at(job.run) / 1000 - time.time()
         if left_s > 0:
             await asyncio.sleep(left_s)
-        # Anew each time: others come, end, or are lost with their server, and only records tell of those elsewhere.
+        # Anew each time: others come, end, or are lost with their server, and of those elsewhere there are only records.
         while ahead := await self._ahead(job):
             await self.wait(job.ledger, ahead[0])
 

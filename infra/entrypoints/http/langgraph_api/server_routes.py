@@ -45,7 +45,7 @@ async def refuse_thread_crons(call: AgentCall, thread_id: str) -> NoReturn:
 
 
 async def refuse_cron(call: AgentCall, cron_id: str) -> NoReturn:
-    """Refuse to tell of runs by the clock."""
+    """Refuse to show runs by the clock."""
     del call, cron_id
     raise RequestError(501, _CRONS)
 

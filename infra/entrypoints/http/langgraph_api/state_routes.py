@@ -44,7 +44,7 @@ class StateWrite(msgspec.Struct):
 
 
 class HistoryOf(msgspec.Struct):
-    """Which states of a history are wanted."""
+    """A part of a history: filters, and the fields of its states."""
 
     limit: Limit = 10
     before: str | dict[str, Any] | None = None

@@ -25,7 +25,7 @@ from .known_threads import ASSISTANT_ID, GRAPH_ID, KnownThread, find_thread
 from .questions import give_up, list_asking
 
 Checkpoint = Mapping[str, Any]
-"""Where a state is, as clients send it: any of `checkpoint_ns`, `checkpoint_id` and `checkpoint_map`."""
+"""The place of a checkpoint, as clients send it: any of `checkpoint_ns`, `checkpoint_id` and `checkpoint_map`."""
 
 _PAGE: Final = 50
 _KEYS: Final = ("checkpoint_id", "thread_id", "checkpoint_ns")

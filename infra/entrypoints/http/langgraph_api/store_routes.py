@@ -33,7 +33,7 @@ class ItemPlace(msgspec.Struct):
 
 
 class ItemSearch(msgspec.Struct):
-    """Which items are wanted."""
+    """A page of the items under a namespace, with filters."""
 
     namespace_prefix: Labels = msgspec.field(default_factory=list[str])
     filter: dict[str, Any] | None = None
@@ -44,7 +44,7 @@ class ItemSearch(msgspec.Struct):
 
 
 class NamespaceSearch(msgspec.Struct):
-    """Which namespaces are wanted; `*` stands for any label."""
+    """A page of namespaces, with filters; `*` stands for any label."""
 
     prefix: Labels | None = None
     suffix: Labels | None = None

@@ -64,7 +64,7 @@ class ThreadChange(msgspec.Struct):
 
 
 class ThreadSearch(ThreadFilter):
-    """Which threads are wanted, and what of them."""
+    """A page of the threads that fit, with some of their fields."""
 
     limit: Limit = 10
     offset: Offset = 0

@@ -34,7 +34,7 @@ class ThreadEventPlace(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As the id of an event."""
+        """The id of an event there."""
         return f"{self.run}-{self.number}"
 
 

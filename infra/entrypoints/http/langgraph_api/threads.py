@@ -81,7 +81,7 @@ class Look(NamedTuple):
 
 
 class ThreadFilter(msgspec.Struct, kw_only=True):
-    """Which threads are wanted: those whose metadata and values contain these, of these ids, and of this status."""
+    """A filter of threads: their metadata and values contain these, and they have one of these ids, and this status."""
 
     metadata: dict[str, Any] | None = None
     values: dict[str, Any] | None = None
@@ -222,7 +222,7 @@ def copy_thread(ledger: Ledger, call: AgentCall, thread_id: str, new_id: str) ->
     """
     thread = find_thread(ledger, call.assistants, thread_id)
     metadata = dict(thread.metadata)
-    # A user's copy is that user's own; whoever acts for everybody leaves it to the owner of the thread.
+    # A user's copy is that user's own; a caller that acts for everybody leaves it to the owner of the thread.
     owner = call.principal.owner if thread.owner is None or call.principal.user_id is not None else thread.owner
     branch = None if thread.chat is None else ledger.get_active_branch(thread_id)
     head = None if branch is None else branch.head_message_id
@@ -430,7 +430,7 @@ async def find_threads(
 def _ordered(
     ledger: Ledger, call: AgentCall, wanted: ThreadFilter, sort_by: SortBy, *, ascending: bool
 ) -> Iterator[KnownThread]:
-    """Return the threads that fit without a look at their states, in order; those that changed last as they are asked for."""
+    """Return the threads that fit without a look at their states, in order; those that changed last are read as far as the caller goes on."""
     if wanted.ids is None and sort_by == "updated_at" and not ascending:
         return filter(wanted.fits, list_newest(ledger, call.assistants))
     threads = list_threads(ledger, call.assistants) if wanted.ids is None else _named_threads(ledger, call, wanted.ids)

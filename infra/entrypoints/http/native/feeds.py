@@ -72,7 +72,7 @@ async def stream_feed(
 
 async def _with_unseen(again: AsyncFeed | None, feed: AsyncFeed) -> AsyncGenerator[Recorded]:
     """Yield what `again` has up to where the feed begins: it was sent, and never arrived. Then the feed."""
-    start = feed.position or 0
+    start = feed.position or 0  # what comes after it, the feed gives by itself
     if again is not None:
         async with again:
             async for recorded in again:

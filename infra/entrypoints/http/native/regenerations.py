@@ -106,6 +106,7 @@ def repeat_run(call: HttpCall, chat_id: str, regeneration_id: str, body: Repetit
 
 
 def _plan(chat_id: str, plan: RegenerationPlan) -> RegenerationPlan:
+    # The ledger goes by the plan, which a client sends; an application's `authorize` was asked about the chat of the path.
     if plan.chat_id != chat_id:
         msg = f"the plan is of chat {plan.chat_id!r}, and the path of chat {chat_id!r}"
         raise InvalidValueError(msg)

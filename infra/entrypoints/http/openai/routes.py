@@ -95,7 +95,7 @@ def create_conversation(call: HttpCall, body: NewConversation | None = None) -> 
     """
     Make a conversation, with up to 20 items.
 
-    With an `Idempotency-Key`, whoever repeats the request gets the conversation that the first one made.
+    With an `Idempotency-Key`, a request that is repeated gets the conversation that the first one made.
     """
     new = body or NewConversation()
     has_key = call.header(IDEMPOTENCY_KEY) is not None
