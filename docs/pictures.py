@@ -26,8 +26,8 @@ from tests.support.chromium import open_browser
 from tests.support.http_world import serving
 
 import chatledger
+from chatledger.infra import clock
 from chatledger.infra.entrypoints.cli.app import cli
-from chatledger.infra.log import envelope
 from chatledger.server import create_app
 
 FOLDER: Final = Path(__file__).parent / "images"
@@ -94,7 +94,7 @@ def at(moment: datetime) -> Generator[None]:
         now += _TICK_MS
         return now * 1_000_000
 
-    with mock.patch.object(envelope, "time", SimpleNamespace(time_ns=time_ns)):
+    with mock.patch.object(clock, "time", SimpleNamespace(time_ns=time_ns)):
         yield
 
 
