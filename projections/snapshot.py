@@ -16,8 +16,8 @@ from chatledger.domain.values import Branch, Chat
 from .chat.chains import Place
 from .chat.lists import (
     ALL_CHATS,
+    ChatCursor,
     ChatList,
-    Cursor,
     count_chats,
     dropped_large,
     is_large_used,
@@ -119,7 +119,7 @@ class Snapshot:
         return None
 
     def list_chats(
-        self, chats: ChatList = ALL_CHATS, *, limit: int | None = None, offset: int = 0, after: Cursor | None = None
+        self, chats: ChatList = ALL_CHATS, *, limit: int | None = None, offset: int = 0, after: ChatCursor | None = None
     ) -> list[Chat]:
         """A page of a list of chats."""
         return list_chats(self.txn, self.tables, chats, limit=limit, offset=offset, after=after)

@@ -5,7 +5,7 @@ from chatledger.domain.log.tombstones import owner_digest
 from chatledger.domain.values import Branch, Chat
 
 from .chat.chains import Place
-from .chat.lists import ALL_CHATS, ChatList, Cursor
+from .chat.lists import ALL_CHATS, ChatCursor, ChatList
 from .chat.reader import IndexedChat, chat_at
 from .generations import Erasure, IndexState
 from .log.kinds import CHATS, R, StreamKind
@@ -80,7 +80,7 @@ class UserSnapshot:
         return None
 
     def list_chats(
-        self, chats: ChatList = ALL_CHATS, *, limit: int | None = None, offset: int = 0, after: Cursor | None = None
+        self, chats: ChatList = ALL_CHATS, *, limit: int | None = None, offset: int = 0, after: ChatCursor | None = None
     ) -> list[Chat]:
         """A page of a list of the user's chats; of another owner's those that the user may read."""
         if after is not None:

@@ -28,7 +28,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.limits import check_choice, check_count, check_id, check_metadata, sought_id
 from chatledger.domain.values import Chat, ErasureReceipt, MemberRole, Swept
-from chatledger.projections.chat.lists import ChatList, Cursor, due_chats
+from chatledger.projections.chat.lists import ChatCursor, ChatList, due_chats
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.generations import Erasure
 from chatledger.projections.lmdb.keys import Entry
@@ -269,7 +269,7 @@ class ChatMethods(LedgerPart):
                 if chat is None:
                     raise ChatNotFoundError(after)
                 after = chat
-            cursor = None if after is None else Cursor(chats.time_of(after), after.id)
+            cursor = None if after is None else ChatCursor(chats.time_of(after), after.id)
             return snapshot.list_chats(chats, limit=limit, offset=offset, after=cursor)
 
     def count_chats(self, *, user_id: str | None = None, metadata: MetadataFilter | None = None) -> int:

@@ -8,7 +8,7 @@ from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import AccessDeniedError
 from chatledger.domain.values import Branch, Chat
 from chatledger.projections.chat.chains import Place
-from chatledger.projections.chat.lists import ChatList, Cursor
+from chatledger.projections.chat.lists import ChatCursor, ChatList
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.generations import Erasure, IndexState
 from chatledger.projections.lmdb.environment import Transaction
@@ -140,7 +140,7 @@ class LedgerSnapshot(Protocol):
         ...
 
     def list_chats(
-        self, chats: ChatList = ..., *, limit: int | None = ..., offset: int = ..., after: Cursor | None = ...
+        self, chats: ChatList = ..., *, limit: int | None = ..., offset: int = ..., after: ChatCursor | None = ...
     ) -> list[Chat]:
         """Return a page of a list of chats."""
         ...

@@ -8,7 +8,7 @@ random-access stack"), so ancestors are found in O(log forks), and depth is the 
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -18,7 +18,7 @@ import msgspec
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.values import Annotation, Message, PageEntry, Versions
 
-from ..lmdb.cache import RecentMessages, StoredMessage
+from ..lmdb.cache import RecentMessages
 from ..lmdb.checksums import view_without_checksum, without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, forks_prefix, once_prefix, page_key, segment_key, turn_key
@@ -60,7 +60,7 @@ class Segment(NamedTuple):
 
     @property
     def parent(self) -> Place | None:
-        """The place it hangs on; None for a root."""
+        """The place of the message below which it begins; None for a root."""
         return None if self.parent_segment == NO_SEGMENT else (self.parent_segment, self.parent_offset)
 
 
@@ -85,7 +85,7 @@ class Turns(NamedTuple):
 
 NO_TURNS: Final = Turns(0, NO_SEGMENT, NO_SEGMENT)
 TURN_BLOCK: Final = 64
-"""So many messages of a segment have one row of turns."""
+"""So many messages of a segment share one row of turns, in which each has a bit of one 64-bit number."""
 
 
 class TurnBlock(NamedTuple):
@@ -93,8 +93,8 @@ class TurnBlock(NamedTuple):
     The turns of some messages of a segment that follow each other.
 
     Args:
-        before: Those of the chain up to the message before the first of them.
-        written: Which of them a user wrote: a bit for each, that of the first one is the least.
+        before: The turns of the chain up to the message before the first of these.
+        written: Which of these a user wrote: a bit for each message, the least bit for the first.
     """
 
     before: Turns
@@ -144,10 +144,10 @@ class Annotations:
             return
         cursor = self._txn.cursor(self._table)
         end = self._prefix + _place.pack(segment, last)
-        found = cursor.set_range(self._prefix + _place.pack(segment, first))
-        while found and (key := cursor.key()) <= end:
+        is_row = cursor.set_range(self._prefix + _place.pack(segment, first))
+        while is_row and (key := cursor.key()) <= end:
             yield _place.unpack_from(key, len(self._prefix))[1], _decode_annotation(cursor.value())[1]
-            found = cursor.next()
+            is_row = cursor.next()
 
     def all(self) -> dict[str, Annotation]:
         """All of them by message id, in the order of segments."""
@@ -182,13 +182,13 @@ class Chains:
 
     def segment(self, number: int) -> Segment:
         """The segment of that number."""
-        found = self._segments.get(number)
-        if found is None:
+        segment = self._segments.get(number)
+        if segment is None:
             raw = self._txn.get(segment_key(self._chat_no, number), db=self._table)
             if raw is None:
                 raise self._missing_segment(number)
-            found = self._segments[number] = Segment._make(SEGMENT.unpack(without_checksum(raw)))
-        return found
+            segment = self._segments[number] = Segment._make(SEGMENT.unpack(without_checksum(raw)))
+        return segment
 
     def depth(self, place: Place) -> int:
         """The number of ancestors of the message at a place."""
@@ -218,21 +218,19 @@ class Chains:
 
     def common_ancestor(self, a: Place, b: Place) -> Place | None:
         """The deepest message that both chains contain; None when they have different roots."""
-        top = self._common_segment(a[0], b[0])
-        return None if top is None else (top, min(self._exit(a, top), self._exit(b, top)))
-
-    def _common_segment(self, a: int, b: int) -> int | None:
-        one, other = self.segment(a), self.segment(b)
-        if one.level != other.level:
-            level = min(one.level, other.level)
-            a, b = self._at_level(a, level), self._at_level(b, level)
-        while a != b:
-            one, other = self.segment(a), self.segment(b)
-            if not one.level:
+        left, right = a[0], b[0]
+        level = min(self.segment(left).level, self.segment(right).level)
+        left, right = self._at_level(left, level), self._at_level(right, level)
+        while left != right:
+            above_left, above_right = self.segment(left), self.segment(right)
+            if not above_left.level:
                 return None
-            apart = one.jump != other.jump
-            a, b = (one.jump, other.jump) if apart else (one.parent_segment, other.parent_segment)
-        return a
+            # Segments of one level jump equally far, so jumps that land apart have not passed the common segment yet.
+            if above_left.jump != above_right.jump:
+                left, right = above_left.jump, above_right.jump
+            else:
+                left, right = above_left.parent_segment, above_right.parent_segment
+        return left, min(self._exit(a, left), self._exit(b, left))
 
     def _at_level(self, number: int, level: int) -> int:
         while (segment := self.segment(number)).level > level:
@@ -274,12 +272,12 @@ class Chains:
 
         last = self.depth(head)
         beyond = 0
+        # From the root in steps that double: users mostly write the first or the second message.
         while not count(beyond):
             if beyond == last:
                 return None
             beyond = min(2 * beyond + 1, last)
-        found = self.turns(self.ancestor(head, bisect_left(range(beyond), 1, lo=beyond // 2, key=count)))
-        return found.last
+        return self.turns(self.ancestor(head, bisect_left(range(beyond), 1, lo=beyond // 2, key=count))).last
 
     def has_fired(self, head: Place, once_id: str) -> bool:
         """Whether an id of `once` has fired on the chain of a message."""
@@ -296,11 +294,16 @@ class Chains:
 
     def chain(self, head: Place, limit: int | None = None, *, lazy_data: bool = False) -> list[Message]:
         """The messages from the root to `head`, oldest first; the last `limit` of them, with data that wait to be decoded."""
+        # The rows of many short runs are new containers too, so the collector waits before the first of them is fetched.
         with only_new_collected(self._length(head, limit)):
             runs = self._runs_to(head, limit)
             messages = read_runs(runs, self, chat_id=self._chat_id, lazy_data=lazy_data)
         if not self.annotations.is_empty:
-            self._annotate(runs, messages)
+            start = 0
+            for number, first, last in runs:
+                for offset, annotation in self.annotations.between(number, first, last):
+                    _set(messages[start + offset - first], "annotation", annotation)
+                start += last - first + 1
         return messages
 
     def _length(self, head: Place, limit: int | None) -> int:
@@ -314,14 +317,6 @@ class Chains:
         runs.reverse()
         return runs
 
-    def _annotate(self, runs: Iterable[Run], messages: list[Message]) -> None:
-        """Put annotations on a chain that was read from these runs."""
-        start = 0
-        for number, first, last in runs:
-            for offset, annotation in self.annotations.between(number, first, last):
-                _set(messages[start + offset - first], "annotation", annotation)
-            start += last - first + 1
-
     def parent_id(self, place: Place) -> str | None:
         """Return the id of the parent of the message at a place."""
         parent = self.parent(place)
@@ -333,9 +328,17 @@ class Chains:
         return _decode_id(bodies_in(page, place[1] - first)[1]).id
 
     def message(self, place: Place) -> Message:
-        """The message at a place; not looked for again where it is one of the `recent` ones."""
-        found = None if self.recent is None else self.recent.get((self._chat_no, place))
-        body, parent_id = found or self._stored_message(place)
+        """The message at a place; not looked up again where it is one of the `recent` ones."""
+        stored = None if self.recent is None else self.recent.get((self._chat_no, place))
+        if stored is None:
+            first, page = self._page(place)
+            before, body = bodies_in(page, place[1] - first)
+            # Its parent is mostly in the same page, so no second page is looked up for the id.
+            stored = bytes(body), _decode_id(before).id if before else self.parent_id(place)
+            if self.recent is not None:
+                self.recent.keep((self._chat_no, place), stored)
+        body, parent_id = stored
+        # Decoded anew for each reader: callers may change the data of the message they got.
         message = _decode_message(body)
         _set(message, "chat_id", self._chat_id)
         _set(message, "parent_id", parent_id)
@@ -344,15 +347,6 @@ class Chains:
             _set(message, "annotation", annotation)
         return message
 
-    def _stored_message(self, place: Place) -> StoredMessage:
-        first, page = self._page(place)
-        before, body = bodies_in(page, place[1] - first)
-        # Mostly its parent is in the same page.
-        stored = bytes(body), _decode_id(before).id if before else self.parent_id(place)
-        if self.recent is not None:
-            self.recent.keep((self._chat_no, place), stored)
-        return stored
-
     def _page(self, place: Place) -> tuple[int, memoryview]:
         """The page that holds the message at a place: its first offset, and its stored form."""
         number, offset = place
@@ -360,6 +354,7 @@ class Chains:
         if cursor is None:
             cursor = self._cursor = self._txn.cursor(self._table)
         wanted = page_key(self._chat_no, number, offset)
+        # A page is keyed by its first offset: unless this message is the first of one, it is in the page before the next key.
         if not cursor.set_range(wanted) or cursor.key() != wanted:
             cursor.prev()
         key, stored = cursor.item()
@@ -381,14 +376,14 @@ class Chains:
 
     def numbered(self, first: int) -> list[tuple[int, Place]]:
         """The messages from a number in log order on, as their numbers and places."""
-        found: list[tuple[int, Place]] = []
+        numbered: list[tuple[int, Place]] = []
         for number, page in self._all_pages():
             if page.ordinals[-1] >= first:
                 places = zip(
                     page.ordinals, range(page.first_offset, page.first_offset + len(page.ordinals)), strict=True
                 )
-                found.extend((ordinal, (number, offset)) for ordinal, offset in places if ordinal >= first)
-        return sorted(found)
+                numbered.extend((ordinal, (number, offset)) for ordinal, offset in places if ordinal >= first)
+        return sorted(numbered)
 
     def has_segment(self, number: int) -> bool:
         """Whether there is a segment of that number."""
@@ -434,7 +429,8 @@ class Chains:
         return [*first, *((segment, 0) for segment in self._forks(place))]
 
     def has_children(self, place: Place) -> bool:
-        """Whether it has any; a fork has an elder sibling, so the rest of the segment tells."""
+        """Whether a message has any children."""
+        # The first child goes on in the segment of its parent, and only later ones fork: where none follows, there are no forks.
         return place[1] + 1 < self.segment(place[0]).length
 
     def roots(self) -> list[Place]:
@@ -447,7 +443,7 @@ class Chains:
         return self.roots() if parent is None else self.children(parent)
 
     def page(self, head: Place, limit: int) -> list[PageEntry]:
-        """The last `limit` messages of the chain of `head`, each with its versions, of which it is the one shown."""
+        """The last `limit` messages of the chain of `head`, each with its versions, among which it is the shown message."""
         messages = self.chain(head, limit)
         families = (family for run in self._runs_to(head, limit) for family in self._families(*run))
         entries: list[PageEntry] = []
@@ -457,7 +453,7 @@ class Chains:
         return entries
 
     def _families(self, number: int, first: int, last: int) -> Iterator[tuple[list[Place], int]]:
-        """Yield the family of each message of a run, and which place in it is the message's."""
+        """Yield the family of each message of a run, and the index of the message in it."""
         if first == 0:
             family = self.family((number, 0))
             yield family, family.index((number, 0))
@@ -465,24 +461,26 @@ class Chains:
         start = max(first, 1)
         prefix = forks_prefix(self._chat_no, (number, 0))[: -_u32.size]
         cursor = self._txn.cursor(self._table)
-        found = cursor.set_range(forks_prefix(self._chat_no, (number, start - 1)))
-        while found and (key := cursor.key()).startswith(prefix):
+        is_fork = cursor.set_range(forks_prefix(self._chat_no, (number, start - 1)))
+        while is_fork and (key := cursor.key()).startswith(prefix):
             offset, segment = _place.unpack_from(key, len(prefix))
             if offset >= last:
                 break
             below.setdefault(offset + 1, []).append((segment, 0))
-            found = cursor.next()
+            is_fork = cursor.next()
         for offset in range(start, last + 1):
             yield [(number, offset), *below.get(offset, ())], 0
 
     def newest_leaf(self, place: Place) -> Place:
-        """The message at which one arrives by going on to the newest child each time."""
+        """The leaf below a message that following the newest child each time leads to."""
         number, offset = place
         cursor = self._txn.cursor(self._table)
+        # Segments are numbered as they begin, so the last fork below a message is its newest child, and a fork is newer than
+        # the next message of the segment, which made it a fork.
         while True:
             prefix = forks_prefix(self._chat_no, (number, 0))[: -_u32.size]
-            found = cursor.set_range(forks_prefix(self._chat_no, (number, offset)))
-            if not found or not (key := cursor.key()).startswith(prefix):
+            has_forks = cursor.set_range(forks_prefix(self._chat_no, (number, offset)))
+            if not has_forks or not (key := cursor.key()).startswith(prefix):
                 return number, self.segment(number).length - 1
             forked: int = _u32.unpack_from(key, len(prefix))[0]
             is_followed = cursor.set_range(forks_prefix(self._chat_no, (number, forked + 1)))
@@ -502,14 +500,14 @@ class Chains:
         """
         Yield pages as the offset of their first message and the msgpack array of their messages.
 
-        Of a page whose messages are asked for in part it is that part, and the message before it, which is a parent.
+        A page that is needed in part is cut to that part and the message before it, whose id is the first one's parent.
         """
         for key, stored in self._rows(number, first, last):
             page_first: int = _u32.unpack_from(key, len(key) - 4)[0]
             yield part_of_page(view_without_checksum(stored), page_first, max(first - 1, 0), last)
 
     def join_runs(self, runs: Sequence[Run], at: int) -> tuple[int, bytes]:
-        """Return of how many short runs, from one on, the messages are read together, and their msgpack array."""
+        """Return how many short runs, from number `at` on, are read together, and the msgpack array of their messages."""
         count = count_short(runs, at)
         if not count:
             return 0, b""
@@ -527,9 +525,10 @@ class Chains:
         while (key := cursor.key()).startswith(prefix):
             stored = cursor.value()
             page_first: int = _u32.unpack_from(key, len(prefix))[0]
+            # A page is lost. Its messages must not go missing from a chain unnoticed: what is raised below says so.
             if expected is not None and page_first != expected:
                 break
-            yield key, stored  # who takes it looks whether it is sound
+            yield key, stored  # callers compare the checksums, some of them those of many rows together
             expected = page_first + _u32.unpack_from(stored)[0]
             if expected > last or not cursor.next():
                 break
@@ -557,15 +556,15 @@ class Chains:
 
     def all_messages(self) -> list[tuple[int, Message]]:
         """Every message of the chat with its number in log order; in the order of segments."""
-        found: list[tuple[int, Message]] = []
-        at, parent_id = -1, None
+        messages: list[tuple[int, Message]] = []
+        current, parent_id = -1, None
         for number, page in self._all_pages():
-            if number != at:
+            if number != current:
                 parent = self.segment(number).parent
-                at, parent_id = number, None if parent is None else self.id_at(parent)
+                current, parent_id = number, None if parent is None else self.id_at(parent)
             for ordinal, message in zip(page.ordinals, _decode_page(page.array), strict=True):
                 _set(message, "chat_id", self._chat_id)
                 _set(message, "parent_id", parent_id)
                 parent_id = message.id
-                found.append((ordinal, message))
-        return found
+                messages.append((ordinal, message))
+        return messages

@@ -23,8 +23,8 @@ def step_of(before: object, recorded: Recorded, after: object) -> Step:
     """
     Return the step by which an event brought a chat from one record to the next, for its entry.
 
-    That is: messages added, milliseconds since the event before, by how much more `updated_at` moved, branches added; zeros at
-    the end left out. Empty where a step back does not tell all: a chat begins, ends, or is described anew.
+    The step is: messages added, milliseconds since the event before, by how much more `updated_at` moved, branches added; zeros
+    at the end are left out. It is empty where numbers cannot undo the event: a chat begins, ends, or is described anew.
     """
     if not (isinstance(before, ChatRecord) and isinstance(after, ChatRecord)) or isinstance(recorded.body, ChatUpdated):
         return _NO_STEP
@@ -46,7 +46,8 @@ def describe_earlier(
     Costs a row for each event since.
 
     Returns:
-        None when there was no such chat; UNSET where only a replay tells: it was described anew, or had very many events since.
+        None when there was no such chat. UNSET where only a replay can answer: the chat was described anew, or had very many events
+        since.
 
     Raises:
         CorruptStateError: A row is damaged.

@@ -31,8 +31,7 @@ def runs_above(
     """
     Return the runs of the chain of a message, its own one first, until they have as many messages as are wanted.
 
-    Segments are numbered as they begin, so a parent is often near. As many rows before a segment are fetched as had their use
-    before: twice as many when half of them had, half as many when fewer had.
+    Segments are numbered as they begin, so a parent is often near: the rows before a segment are fetched with it.
     """
     runs: list[Run] = []
     parents: list[tuple[int, int]] = []
@@ -46,33 +45,29 @@ def runs_above(
         if not wanted:
             break
         if not lowest <= number < lowest + len(rows):
-            check_sums([rows[one - lowest] for one, _, _ in runs[used_from:-1]])
+            check_sums([rows[segment - lowest] for segment, _, _ in runs[used_from:-1]])
+            # Where forks hang on far older messages, the rows between are of no use: what paid before decides how many are fetched.
             is_used = 2 * (len(runs) - 1 - used_from) >= len(rows)
             size = min(2 * size, _MOST_ROWS) if is_used else max(size // 2, 1)
             lowest, used_from = max(number - size + 1, 0), len(runs) - 1
-            rows = _segments(txn, table, chat_no, lowest, number)
-            if not rows:
+            cursor = txn.cursor(table)
+            is_there = cursor.set_range(segment_key(chat_no, lowest))
+            rows = list(islice(cursor.iternext(keys=False), number - lowest + 1)) if is_there else []
+            # Segments have all numbers up to the newest: unless a row is lost, as many rows later is the row of `number`.
+            if not rows or cursor.key() != segment_key(chat_no, number):
                 raise missing(number)
             parents = list(_parents(b"".join(rows)))
         number, offset = parents[number - lowest]
+    # The rows of segments that are not on the chain are not looked at: damage there is no reason to refuse it.
     climbed = len(runs) if wanted else len(runs) - 1
-    check_sums([rows[one - lowest] for one, _, _ in runs[used_from:climbed]])
+    check_sums([rows[segment - lowest] for segment, _, _ in runs[used_from:climbed]])
     if wanted and number != NO_SEGMENT:
         runs.append((number, offset + 1 - wanted, offset))
     return runs
 
 
-def _segments(txn: Transaction, table: "lmdb._Database", chat_no: int, first: int, last: int) -> list[bytes]:
-    """The rows of segments from one to another, as they are stored; none where one is missing."""
-    cursor = txn.cursor(table)
-    if not cursor.set_range(segment_key(chat_no, first)):
-        return []
-    rows = list(islice(cursor.iternext(keys=False), last - first + 1))
-    return rows if cursor.key() == segment_key(chat_no, last) else []
-
-
 def count_short(runs: Sequence[Run], at: int) -> int:
-    """Return how many runs, from one on, are beginnings of segments that a page could hold; no more than are read together."""
+    """Return how many runs, from number `at` on, are beginnings of segments that a page could hold; at most 64."""
     count = 0
     for _, first, last in runs[at : at + _TOGETHER]:
         if first or last >= PAGE_MESSAGES:
@@ -86,11 +81,11 @@ def join_runs(
 ) -> bytes:
     """Return the messages of runs that are beginnings of segments, as one msgpack array."""
     keys = [_page_key(chat_no, Tag.PAGE, number, 0) for number, _, _ in runs]
-    found = txn.cursor(table).getmulti(keys)
-    if [key for key, _ in found] != keys:
-        known = {key for key, _ in found}
-        raise next(missing(number) for (number, _, _), key in zip(runs, keys, strict=True) if key not in known)
-    pages = [page for _, page in found]
+    stored = txn.cursor(table).getmulti(keys)
+    if [key for key, _ in stored] != keys:  # `getmulti` passes over keys that are not there
+        stored_keys = {key for key, _ in stored}
+        raise next(missing(number) for (number, _, _), key in zip(runs, keys, strict=True) if key not in stored_keys)
+    pages = [page for _, page in stored]
     check_sums(pages)
     bodies = [first_bodies(page, run[2] + 1) for run, page in zip(runs, pages, strict=True)]
     for at, (number, _, last) in enumerate(runs):
@@ -98,13 +93,8 @@ def join_runs(
         if count <= last:  # the others are in rows that are not merged yet
             following = [page for _, page in rows(number, count, last)]
             check_sums(following)
-            bodies[at] += _join_pages(following, last + 1 - count)
+            wanted = last + 1 - count
+            for page in following:
+                bodies[at] += first_bodies(page, wanted)
+                wanted -= count_in(page)
     return array_header(sum(run[2] for run in runs) + len(runs)) + b"".join(bodies)
-
-
-def _join_pages(pages: Iterable[bytes], wanted: int) -> bytes:
-    bodies: list[bytes] = []
-    for page in pages:
-        bodies.append(first_bodies(page, wanted))
-        wanted -= count_in(page)
-    return b"".join(bodies)

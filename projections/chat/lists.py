@@ -24,8 +24,8 @@ from ..lmdb.tables import Tables
 from .reader import IndexedChat, read_chats
 
 
-class Cursor(NamedTuple):
-    """A place in the list: just after the chat of that id, which stood there with that time."""
+class ChatCursor(NamedTuple):
+    """A place in a list of chats: just after the chat of that id, which stood there with that time."""
 
     time: int
     chat_id: str
@@ -61,7 +61,7 @@ _MOST: Final = 2**62
 
 
 class _Listing:
-    """The rows of one list, gone through in one direction."""
+    """A cursor over the rows of one list, in one direction."""
 
     def __init__(self, txn: Transaction, tables: Tables, listing: bytes, *, is_ascending: bool) -> None:
         self._cursor, self._listing, self._is_ascending = txn.cursor(tables.order), listing, is_ascending
@@ -69,21 +69,21 @@ class _Listing:
     def seek(self, place: bytes) -> bytes | None:
         """Go to a place, or the next one there is, and return it; None at the end."""
         cursor, wanted = self._cursor, self._listing + place
-        found = cursor.set_range(wanted)
-        if self._is_ascending and not (found and cursor.key() == wanted):
-            found = cursor.prev() if found else cursor.last()
-        return self._place(found=found)
+        is_row = cursor.set_range(wanted)
+        if self._is_ascending and not (is_row and cursor.key() == wanted):
+            is_row = cursor.prev() if is_row else cursor.last()
+        return self._place(is_row=is_row)
 
     def step(self) -> bytes | None:
         """Go to the next place, and return it; None at the end."""
-        return self._place(found=self._cursor.prev() if self._is_ascending else self._cursor.next())
+        return self._place(is_row=self._cursor.prev() if self._is_ascending else self._cursor.next())
 
     def chat_no(self) -> int:
         """The number of the chat at this place."""
         return to_number(self._cursor.value())
 
-    def _place(self, *, found: bool) -> bytes | None:
-        key = bytes(self._cursor.key()) if found else b""
+    def _place(self, *, is_row: bool) -> bytes | None:
+        key = bytes(self._cursor.key()) if is_row else b""
         return key[len(self._listing) :] if key.startswith(self._listing) and key else None
 
 
@@ -101,13 +101,17 @@ def _chat_nos(txn: Transaction, tables: Tables, chats: ChatList, after: bytes | 
     if reader is not None and owner != reader:
         keys = [creation_scope(member=reader) if chats.is_by_creation else member_scope(reader)]
         places = _places(txn, tables, keys, after, is_ascending=chats.is_ascending)
-        merged.append(one for one in places if _fits(IndexedChat(tables, txn, "", one[1]).profile, chats))
+
+        # A member has one row for a shared chat, whatever its owner and metadata: many members of a chat with many entries were half
+        # a million rows an append. So these are looked at in the profile, of those chats that are shared with this reader.
+        def fits(chat_no: int) -> bool:
+            profile = IndexedChat(tables, txn, "", chat_no).profile
+            assert profile is not None, "a listed chat has a profile"
+            has_all = all(has_entry(profile.metadata, entry) for entry in chats.entries)
+            return has_all and chats.user_id in {None, profile.user_id}
+
+        merged.append((place, chat_no) for place, chat_no in places if fits(chat_no))
     return (chat_no for _, chat_no in merge(*merged, reverse=chats.is_ascending))
-
-
-def _fits(profile: ChatProfile | None, chats: ChatList) -> bool:
-    assert profile is not None, "a listed chat has a profile"
-    return chats.user_id in {None, profile.user_id} and all(has_entry(profile.metadata, one) for one in chats.entries)
 
 
 def has_entry(metadata: dict[str, Any] | None, entry: Entry) -> bool:
@@ -141,7 +145,7 @@ def count_chats(txn: Transaction, tables: Tables, chats: ChatList) -> int:
 
 
 def list_chats(
-    txn: Transaction, tables: Tables, chats: ChatList, *, limit: int | None, offset: int, after: Cursor | None
+    txn: Transaction, tables: Tables, chats: ChatList, *, limit: int | None, offset: int, after: ChatCursor | None
 ) -> list[Chat]:
     """A page of a list of chats. Costs the page and the offset; with several entries, what the shortest of their lists has."""
     start = None
@@ -168,13 +172,13 @@ def joined_chats(txn: Transaction, tables: Tables, user_id: str) -> list[int]:
 
 def _all_of(txn: Transaction, tables: Tables, listing: bytes) -> list[int]:
     cursor = txn.cursor(tables.order)
-    found: list[int] = []
+    chat_nos: list[int] = []
     if cursor.set_range(listing):
         for key, value in cursor.iternext():
             if not key.startswith(listing):
                 break
-            found.append(to_number(value))
-    return found
+            chat_nos.append(to_number(value))
+    return chat_nos
 
 
 _TIME_OFFSET: Final = 2**63
@@ -183,7 +187,7 @@ _TIME_OFFSET: Final = 2**63
 def note_expiry(
     txn: Transaction, tables: Tables, chat_no: int, before: ChatProfile | None, after: ChatProfile | None
 ) -> None:
-    """Keep the row of a chat whose profile was `before`, and is `after` or gone."""
+    """Update the row of a chat whose profile was `before`, and is `after` or gone."""
     old = None if before is None else before.expires_at
     new = None if after is None else after.expires_at
     if old == new:
@@ -197,16 +201,16 @@ def note_expiry(
 def due_chats(
     txn: Transaction, tables: Tables, *, until: int, limit: int | None = None, user_id: str | None = None
 ) -> list[str]:
-    """The ids of the chats (of a user) that end at `until`, in ms, or before: the longest due first. Costs what is due."""
+    """The ids of the chats (of a user) that end at `until`, in ms, or before, the longest due first. Costs a row for each."""
     cursor = txn.cursor(tables.expiry)
     end = number(until + _TIME_OFFSET)
-    found, due = cursor.first(), list[str]()
-    while found and (key := bytes(cursor.key()))[:8] <= end and (limit is None or len(due) < limit):
+    is_row, due = cursor.first(), list[str]()
+    while is_row and (key := bytes(cursor.key()))[:8] <= end and (limit is None or len(due) < limit):
         profile = IndexedChat(tables, txn, "", to_number(key[8:])).profile
         assert profile is not None, "a chat that ends has a profile"
         if user_id in {None, profile.user_id}:
             due.append(profile.id)
-        found = cursor.next()
+        is_row = cursor.next()
     return due
 
 
@@ -225,10 +229,12 @@ def note_large(txn: Transaction, tables: Tables, chat_no: int, digest: bytes) ->
 
 
 def forget_large(txn: Transaction, tables: Tables, chat_no: int) -> None:
-    """A chat is deleted: its data are to be dropped, unless others have them too. Before its rows are."""
+    """Note that the large data of a deleted chat may be dropped. Call it before its rows go, which name the data."""
     prefix = chat_key(chat_no, Tag.LARGE)
     for digest in [bytes(key[len(prefix) :]) for key, _ in prefixed(txn, tables.rows, prefix)]:
         txn.delete(digest + number(chat_no), db=tables.blobs)
+        # Kept in the index until the log has dropped them, as a kill in between must forget nothing. Whether another chat has them is
+        # asked when they are dropped: one may get them until then.
         txn.put(_DROPPED + digest, b"", db=tables.meta)
 
 
@@ -249,11 +255,11 @@ def finish_drop(txn: Transaction, tables: Tables, digest: bytes) -> None:
 
 
 def large_digests(txn: Transaction, tables: Tables) -> Iterator[bytes]:
-    """All that chats have, in order."""
+    """Yield the digests of all large data that chats have, in order."""
     cursor = txn.cursor(tables.blobs)
-    found = cursor.first()
-    while found:
+    is_row = cursor.first()
+    while is_row:
         digest = bytes(cursor.key()[:DIGEST_BYTES])
         yield digest
         following = (int.from_bytes(digest, "big") + 1).to_bytes(DIGEST_BYTES + 1, "big")
-        found = not following[0] and cursor.set_range(following[1:])
+        is_row = not following[0] and cursor.set_range(following[1:])

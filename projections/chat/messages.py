@@ -32,21 +32,21 @@ class UndecodedMessage:
         self.chat_id = chat_id
 
 
-class _StoredMessage(Message, frozen=True, kw_only=True, gc=False):
-    """A message as it is stored. The bytes of its data are a part of those that it was decoded from."""
+class _RawDataMessage(Message, frozen=True, kw_only=True, gc=False):
+    """A message with undecoded data: a part of the bytes that it was decoded from, which stay in memory with it."""
 
     data: msgspec.Raw
 
 
-class LazyMessage(_StoredMessage, frozen=True, kw_only=True, gc=False):
+class LazyMessage(_RawDataMessage, frozen=True, kw_only=True, gc=False):
     """
     A message that decodes its data when they are asked for, and is a `Message` like any other from then on.
 
     Safe for threads. Comparing it, showing it and pickling it ask for its data.
     """
 
-    # The fields that the properties below stand before, under names of their own. For those who know that it is none yet: while
-    # it is asked, another thread may make it a message.
+    # The fields that the properties below hide, under names of their own. Only for code that holds `_lock` or has made the object
+    # just now: at any other time another thread may turn it into a `Message`, which has no such names.
     held_chat: ClassVar[Any] = vars(Message)["chat_id"]
     held_data: ClassVar[Any] = vars(Message)["data"]
 
@@ -69,7 +69,7 @@ class LazyMessage(_StoredMessage, frozen=True, kw_only=True, gc=False):
     def __eq__(self, other: object) -> bool:
         return Message.__eq__(_decoded(self), _decoded(other))
 
-    def __ne__(self, other: object) -> bool:  # the struct's own one would compare what both hold
+    def __ne__(self, other: object) -> bool:  # the struct's own would compare what both hold, undecoded
         return Message.__ne__(_decoded(self), _decoded(other))
 
     def __hash__(self) -> int:
@@ -82,29 +82,26 @@ class LazyMessage(_StoredMessage, frozen=True, kw_only=True, gc=False):
         return Message.__reduce__(_decoded(self))
 
 
-def _decoded(one: T) -> T:
-    """Return the object, with its data if it is a lazy message."""
-    if not isinstance(one, LazyMessage):
-        return one
+def _decoded(message: T) -> T:
+    """Return the object, with its data decoded if it is a lazy message."""
+    if not isinstance(message, LazyMessage):
+        return message
     with _lock:  # so that all threads get the same data
-        if isinstance(one, LazyMessage):
-            if isinstance(one.held_data, msgspec.Raw):
-                _set(one, "held_data", _decode_data(one, one.held_data))
-            _set(one, "held_chat", one.chat_id)
-            # It has no fields that a message has not; so from now on it costs no more than one.
-            _set(one, "__class__", Message)
-    return one
-
-
-def _decode_data(message: LazyMessage, data: msgspec.Raw) -> Any:
-    try:
-        return unpack_row(data)
-    except DECODE_ERRORS as error:
-        msg = (
-            f"the data of message {message.id!r} of chat {message.chat_id!r} cannot be decoded: {error}; "
-            "rebuild the index, the log is not affected"
-        )
-        raise CorruptStateError(msg) from error
+        if isinstance(message, LazyMessage):
+            if isinstance(message.held_data, msgspec.Raw):
+                try:
+                    data = unpack_row(message.held_data)
+                except DECODE_ERRORS as error:
+                    msg = (
+                        f"the data of message {message.id!r} of chat {message.chat_id!r} cannot be decoded: {error}; "
+                        "rebuild the index, the log is not affected"
+                    )
+                    raise CorruptStateError(msg) from error
+                _set(message, "held_data", data)
+            _set(message, "held_chat", message.chat_id)
+            # It has no fields that a message has not, so from now on it is read as fast as any message.
+            _set(message, "__class__", Message)
+    return message
 
 
 decode_lazily: Final = msgspec.msgpack.Decoder(list[LazyMessage]).decode
@@ -112,7 +109,7 @@ decode_lazily: Final = msgspec.msgpack.Decoder(list[LazyMessage]).decode
 
 
 def place_lazily(chat: UndecodedMessage, messages: Iterable[Message], parent_id: str | None) -> str | None:
-    """Say of lazy messages that follow each other what chat they belong to and what they answer; returns the id of the last one."""
+    """Set chat and parents of lazy messages that follow each other; return the id of the last one."""
     for message in messages:
         _set(message, "held_chat", chat)
         _set(message, "parent_id", parent_id)

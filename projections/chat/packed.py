@@ -3,7 +3,7 @@ Messages in rows: as they are packed on the log, with long data compressed, each
 
     90   data of 4 KiB and more, as `domain.packing` packs them: a zstd frame
 
-So who reads some messages decompresses these, and no others.
+So reading some messages decompresses those, and no others.
 """
 
 from typing import Any, Final
@@ -26,7 +26,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 def compressed(message: Message, body: bytes) -> bytes:
-    """The row of a message, which is this when it is packed; with compressed data where that saves a tenth."""
+    """Return the row of a message whose packed form is `body`: with compressed data where that saves a tenth."""
     if len(body) < COMPRESSED_FROM:
         return body
     data = pack(message.data)
@@ -40,7 +40,7 @@ def compressed(message: Message, body: bytes) -> bytes:
 
 def from_row_extension(code: int, data: memoryview) -> Any:
     """
-    Return the value that an extension in a row stands for: the `ext_hook` of whoever decodes rows of messages.
+    Return the value that an extension in a row stands for: the `ext_hook` of decoders of rows.
 
     Raises:
         msgspec.DecodeError: There is no such extension, or it is damaged.
@@ -55,13 +55,14 @@ def from_row_extension(code: int, data: memoryview) -> Any:
 
 
 unpack_row: Final = msgspec.msgpack.Decoder(ext_hook=from_row_extension).decode
-"""Return the value of what rows hold. Raises `msgspec.DecodeError` and the like when it is damaged."""
+"""Decodes the data of a row. Raises `msgspec.DecodeError` and the like when they are damaged."""
 
 _decode_message: Final = msgspec.msgpack.Decoder(Message, ext_hook=from_row_extension).decode
 
 
 def plain_body(row: bytes) -> bytes:
-    """The row of a message with its data not compressed, to be compared: frames differ between versions of zstd. A damaged one as it is."""
+    """Return the row of a message with its data not compressed; a damaged row as it is."""
+    # For comparing rows of two indexes: versions of zstd make different frames of the same data.
     try:
         return pack_message(_decode_message(row))
     except DECODE_ERRORS:

@@ -34,7 +34,7 @@ _SHAPES: Final = [
     (4 + 4 * count, 4 + 4 * count + (1 if count < _SHORT_ARRAY else 3), _NARROW + 4 + 6 * count)
     for count in range(PAGE_MESSAGES + 1)
 ]
-"""By the number of its messages, where the array of a page begins, the first message, and the most bytes that starts of two tell."""
+"""By the number of messages in a page: where its array begins, where its first message begins, and the most bytes of a page with starts of two bytes."""
 
 
 class MessagePage(NamedTuple):
@@ -49,7 +49,7 @@ def pack_page(ordinals: Sequence[int], bodies: Sequence[bytes]) -> bytes:
     """
     The stored form of a page: count, ordinals, a msgpack array of messages, and where each of them begins in it.
 
-    The beginnings take two bytes each; four where the array is longer than two can tell.
+    The beginnings take two bytes each, or four where the array is longer than two bytes can count.
     """
     count = len(ordinals)
     header = array_header(count)
@@ -97,7 +97,7 @@ def split_page(page: bytes) -> list[bytes]:
 
 
 def bodies_in(page: bytes | memoryview, number: int) -> tuple[bytes | memoryview, bytes | memoryview]:
-    """The message before one in the stored form of a page, empty when that is the first, and the message itself."""
+    """The message with this number in the stored form of a page, after the message before it, which is empty for the first."""
     count: int = _u32.unpack_from(page)[0]
     width = _width(page, count)
     start_at = (_u16 if width == 2 else _u32).unpack_from
@@ -111,11 +111,12 @@ def bodies_in(page: bytes | memoryview, number: int) -> tuple[bytes | memoryview
 
 def count_in(stored: bytes) -> int:
     """The number of messages in the stored form of a page."""
-    return stored[3]  # `PAGE_MESSAGES` at most
+    return stored[3]  # the last of four bytes: a page has at most `PAGE_MESSAGES`
 
 
 def first_bodies(stored: bytes, wanted: int) -> bytes:
-    """The first messages of a page with its checksum, one after the other: those wanted, or all that it has."""
+    """The first `wanted` messages of a page with its checksum, one after the other; all that it has where these are fewer."""
+    # Called once for each segment of a chain that forks at every message, so what depends on the count only is in a table.
     count = stored[3]
     begin, first, most_narrow = _SHAPES[count]
     size = len(stored) - CHECKSUM_BYTES
@@ -130,7 +131,7 @@ def part_of_page(page: bytes | memoryview, page_first: int, first: int, last: in
     """
     The msgpack array of the messages from one offset to another in the stored form of a page, with the offset it begins at.
 
-    May give some more on both sides, where leaving them out is not worth it.
+    May give some more on both sides, where decoding them takes less time than leaving them out.
     """
     count: int = _u32.unpack_from(page)[0]
     width = _width(page, count)
@@ -145,16 +146,17 @@ def part_of_page(page: bytes | memoryview, page_first: int, first: int, last: in
 
 
 def _width(page: bytes | memoryview, count: int) -> int:
-    """Return the bytes that the beginning of a message takes; there is no length with which both would fit."""
+    """Return the bytes that the beginning of a message takes in a page."""
+    # Not stored: `pack_page` takes four exactly where the array is too long for two, so no length fits both.
     return 2 if len(page) - 4 - 6 * count <= _NARROW else 4
 
 
 WORTH_FROM: Final = 500
-"""The number of messages whose decoding takes long enough for the switching to pay."""
+"""The number of messages whose decoding takes long enough for setting the thresholds to pay."""
 
 _NEVER: Final = 2**31 - 1
 _AT_ONCE: Final = -1
-"""Objects that survive their first collection are not looked at again, but belong to the old ones."""
+"""The second threshold with which objects that survive their first collection belong to the oldest generation at once, and are not looked at again."""
 _HAS_GENERATIONS: Final = sys.version_info < (3, 14)  # what thresholds mean has changed there
 
 
@@ -181,12 +183,12 @@ class _Decoding:
                 self._restore()
 
     def _restore(self) -> None:
-        if gc.get_threshold() == self._meanwhile:  # else somebody has set others since, which are to stay
+        if gc.get_threshold() == self._meanwhile:  # the program may have set others meanwhile, which must stay
             gc.set_threshold(*self._before)
 
     def end_in_child(self) -> None:
-        """In a process that was forked there is only the thread that forked, and it did not decode."""
-        self._lock = threading.Lock()
+        """Restore the thresholds in a forked process, whose only thread is the one that forked, and was not decoding."""
+        self._lock = threading.Lock()  # another thread may have held the old one, and is not here to release it
         if self._count:
             self._count = 0
             self._restore()
@@ -199,7 +201,8 @@ if hasattr(os, "register_at_fork"):
 
 @contextlib.contextmanager
 def only_new_collected(messages: int = WORTH_FROM) -> Generator[None]:
-    """Keep the garbage collector to new containers, in the whole process, while so many messages are decoded; not for few."""
+    """Keep the garbage collector to new containers, in the whole process, while this many messages are decoded; not for few."""
+    # None of the containers is garbage, nor part of a cycle: full collections took more than half of the time of 100,000 messages.
     if messages < WORTH_FROM or not _HAS_GENERATIONS:
         yield
         return
@@ -216,9 +219,9 @@ _COLLECTED_EVERY: Final = 64
 @contextlib.contextmanager
 def seldom_collected() -> Generator[Callable[[], None]]:
     """
-    Keep the garbage collector to new containers during a long work; call what it gives after each part of it.
+    Keep the garbage collector to new containers during a long work; call what it yields after each part.
 
-    Everything is looked at once in 64 parts, for what others leave, and not after each.
+    Everything is looked at once in 64 parts, for what other threads leave, and not after each.
     """
     parts = 0
 
@@ -244,7 +247,7 @@ class RunReader(Protocol):
         ...
 
     def join_runs(self, runs: Sequence[Run], at: int) -> tuple[int, bytes]:
-        """Return of how many runs, from one on, the messages are read together, and their msgpack array."""
+        """Return how many runs, from number `at` on, are read together, and the msgpack array of their messages."""
         ...
 
     def parent_id(self, place: tuple[int, int]) -> str | None:
@@ -272,6 +275,7 @@ def read_runs(runs: Sequence[Run], reader: RunReader, *, chat_id: str, lazy_data
     parent_id: str | None = None
     at = 0
     while at < len(runs):
+        # The first run is read by itself, as the chain may begin in the middle of it, with a parent that is to be looked up.
         count, joined = reader.join_runs(runs, at) if at else (0, b"")
         at += count
         if count:
@@ -294,7 +298,7 @@ def read_runs(runs: Sequence[Run], reader: RunReader, *, chat_id: str, lazy_data
 
 
 def _place(chat_id: str, messages: Iterable[Message], parent_id: str | None) -> str | None:
-    """Say of messages that follow each other what chat they belong to and what they answer; returns the id of the last one."""
+    """Set chat and parents of messages that follow each other; return the id of the last one."""
     for message in messages:
         _set(message, "chat_id", chat_id)
         _set(message, "parent_id", parent_id)

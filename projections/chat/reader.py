@@ -54,7 +54,7 @@ _decode_checkpoint: Final = msgspec.msgpack.Decoder(CheckpointRow).decode
 
 
 class IndexedChat:
-    """A `ChatState` that answers from one transaction, each question with a few look-ups whatever the chat's size."""
+    """A `ChatState` that answers each question from one transaction, with a few look-ups whatever the chat's size."""
 
     is_taken = False
 
@@ -122,7 +122,7 @@ class IndexedChat:
         return Member(chat_id=self.chat_id, user_id=row.user_id, role=row.role, added_at=row.added_at)
 
     def check_may_write(self) -> None:
-        """Do nothing: whoever has the whole index may write to all chats."""
+        """Do nothing: a reader of the whole index may write to all chats."""
 
     @property
     def tombstone(self) -> Tombstone | None:
@@ -131,7 +131,7 @@ class IndexedChat:
 
     @property
     def own_version(self) -> int:
-        """The number of events since the chat was made; those of an earlier chat of this id, which was deleted, do not count."""
+        """The number of events since the chat was made, without those of an earlier chat of this id, which was deleted."""
         assert self.record is not None, "only a living chat has a version of its own"
         tombstone = self.tombstone
         return self.record.head.version - (0 if tombstone is None else tombstone.head.version)
@@ -156,7 +156,8 @@ class IndexedChat:
             return None
         row = _decode_branch(without_checksum(raw))
         if row.head_message_id is not None and row.place is not None:
-            self._places.setdefault(row.head_message_id, row.place)  # the parent of what is appended: no look-up
+            # The head is the parent of what is appended, and need not be looked up for that.
+            self._places.setdefault(row.head_message_id, row.place)
         return row
 
     def branch_record(self, name: str) -> BranchRow | None:
@@ -207,7 +208,7 @@ class IndexedChat:
         return self._tables.caches
 
     def versions(self, place: Place) -> Versions:
-        """The messages with the parent of the one at a place, and which of them the branch seen last among theirs has."""
+        """The message at a place with its siblings, and which of them is shown: that of the branch seen last, if any has one."""
         chains = self.chains
         family, depth = chains.family(place), chains.depth(place)
 
@@ -219,10 +220,11 @@ class IndexedChat:
 
         record = self.record
         index = None if record is None else shown_on(self.branch_row(record.active_branch))
+        # Mostly the active branch has one of them, which spares reading all branches.
         if index is None:
-            found = map(shown_on, by_seen(self._branch_list()))
-            index = next((index for index in found if index is not None), None)
-        return Versions(ids=[chains.id_at(one) for one in family], index=index)
+            shown = map(shown_on, by_seen(self._branch_list()))
+            index = next((index for index in shown if index is not None), None)
+        return Versions(ids=[chains.id_at(sibling) for sibling in family], index=index)
 
     def _branch_list(self) -> Iterator[BranchRow]:
         return (_decode_branch(without_checksum(value)) for _, value in self._rows(Tag.BRANCH))
@@ -241,7 +243,7 @@ class IndexedChat:
         )
 
     def branches_named_after(self, base: str) -> int:
-        """The number of branches named `base` or starting with `<base>-v`, with those renamed or deleted since."""
+        """The number of branches that were ever named `base` or beginning with `<base>-v`."""
         raw = self._row(Tag.NAME_COUNT, id_key(base))
         return 0 if raw is None else to_number(raw)
 
@@ -252,10 +254,9 @@ class IndexedChat:
 
     def checkpoints(self) -> list[Checkpoint]:
         """By `created_at`, newest first, ties by name."""
-        found = [
-            self._checkpoint(_decode_checkpoint(without_checksum(value))) for _, value in self._rows(Tag.CHECKPOINT)
-        ]
-        return sorted(found, key=lambda checkpoint: (-checkpoint.created_at, checkpoint.name))
+        rows = (_decode_checkpoint(without_checksum(value)) for _, value in self._rows(Tag.CHECKPOINT))
+        checkpoints = map(self._checkpoint, rows)
+        return sorted(checkpoints, key=lambda checkpoint: (-checkpoint.created_at, checkpoint.name))
 
     def checkpoints_digest(self) -> bytes:
         """Return a digest of the checkpoints as they are stored, which costs a fraction of reading them."""
@@ -272,6 +273,7 @@ class IndexedChat:
             first = self._first_location(message_id)
             if first is None:
                 return None
+            # Ids are of one chat, unless two writers gave the same one to two chats at the same moment.
             located = [first] if first[0] == self.chat_no else self._tables.locations(self._txn, message_id)
             for chat_no, place in located:
                 if chat_no == self.chat_no:
@@ -311,18 +313,14 @@ class IndexedChat:
 
     def all_messages(self) -> list[Message]:
         """All messages on all branches, in log order."""
-        found = [message for _, message in sorted(self.chains.all_messages(), key=itemgetter(0))]
-        said = self.annotations()
-        return (
-            found
-            if not said
-            else [
-                message
-                if (annotation := said.get(message.id)) is None
-                else structs.replace(message, annotation=annotation)
-                for message in found
-            ]
-        )
+        messages = [message for _, message in sorted(self.chains.all_messages(), key=itemgetter(0))]
+        annotations = self.annotations()
+        if not annotations:
+            return messages
+        return [
+            structs.replace(message, annotation=annotations[message.id]) if message.id in annotations else message
+            for message in messages
+        ]
 
     def chain(self, head_message_id: str, limit: int | None = None) -> list[Message]:
         """The chain of a message of this chat, oldest first; the last `limit` messages of it, all when None."""
@@ -342,7 +340,7 @@ class IndexedChat:
         return place
 
     def newest_leaf(self, message_id: str) -> str:
-        """The message at which one arrives from a message of this chat by going on to the newest child each time."""
+        """The leaf below a message of this chat that following the newest child each time leads to."""
         return self.chains.id_at(self.chains.newest_leaf(self._place_of(message_id)))
 
     def command(self, command_id: str) -> tuple[int, int] | None:
@@ -382,15 +380,16 @@ class IndexedChat:
         rows = self.run_rows
         if rows is None:
             return []
+        # The list that is shortest: few runs have a message or a trigger in common, many a regeneration.
         if message_id is not None:
-            found = rows.listed(MESSAGE, message_id)
+            listed = rows.listed(MESSAGE, message_id)
         elif trigger_message_id is not None:
-            found = rows.listed(TRIGGER, trigger_message_id)
+            listed = rows.listed(TRIGGER, trigger_message_id)
         else:
             return rows.runs() if regeneration_id is None else rows.listed(REGENERATION, regeneration_id)
         return [
             run
-            for run in found
+            for run in listed
             if regeneration_id in {None, run.regeneration_id} and trigger_message_id in {None, run.trigger_message_id}
         ]
 
@@ -417,7 +416,8 @@ def chat_at(txn: Transaction, tables: Tables, chat_no: int) -> str | None:
 
 
 def read_chats(txn: Transaction, tables: Tables, chat_nos: Sequence[int]) -> list[Chat]:
-    """Return chats by their numbers, all of which there are: in half the time of one by one."""
+    """Return the chats of these numbers, all of which exist."""
+    # Rows that are fetched and checked together take half the time of one chat after the other.
     prefixes = [number(chat_no) for chat_no in chat_nos]
     records, profiles = (
         [txn.get(prefix + tag, db=tables.rows) or b"" for prefix in prefixes] for tag in (Tag.RECORD, Tag.PROFILE)

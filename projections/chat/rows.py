@@ -29,7 +29,7 @@ class RowOrder:
     """
     The messages of a chat by row, and their rows by place.
 
-    It is only added to, at the end: who knows of fewer rows may read it meanwhile.
+    It is only added to, at the end, so a reader that knows of fewer rows may read it meanwhile.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class ChatRows(NamedTuple):
     The rows of a chat as of one of its events.
 
     Args:
-        head: The hash of the event.
+        head: The hash of the event. Its version would not do: a chat that is made anew under its id has the same versions.
         total: The number of rows.
         order: Which message is in which row; it may know of later ones.
         lengths: The number of messages of each segment.
@@ -110,7 +110,7 @@ class ChatRows(NamedTuple):
         heads: The names of the branches with their head in a row.
         branches: The branches with a head, by `created_at`: the names with the rows of the heads.
         checkpoints: The names of the checkpoints of the message in a row.
-        checkpoints_digest: Of how they are stored: as long as it is the same, they are.
+        checkpoints_digest: The digest of the stored checkpoints, by which a change of them is noticed.
     """
 
     head: bytes
@@ -137,11 +137,7 @@ class ChatRows(NamedTuple):
 
 
 def rows_of(chat: "IndexedChat") -> ChatRows:
-    """
-    Return the rows of a chat that exists; those kept from an earlier question, with what was added since, where there are some.
-
-    Costs the chat's pages the first time.
-    """
+    """Return the rows of a chat that exists. Costs its pages the first time, and what was added since after that."""
     record, chat_no, caches = chat.record, chat.chat_no, chat.caches
     kept: Remembered[int, ChatRows] = caches.rows
     assert record is not None, "only a living chat has rows"
@@ -154,7 +150,7 @@ def rows_of(chat: "IndexedChat") -> ChatRows:
         if before is not None and before.head == record.head.hash:
             return before
         if before is not None and before.total > record.message_count:
-            return _rows_now(chat, None)  # of an earlier moment: the later one stays
+            return _rows_now(chat, None)  # an older snapshot asks: its rows must not replace newer ones
         rows = _rows_now(chat, before)
         kept.put(chat_no, rows, rows.size)
         return rows
@@ -164,7 +160,7 @@ def _rows_now(chat: "IndexedChat", before: ChatRows | None) -> ChatRows:
     record = chat.record
     assert record is not None, "only a living chat has rows"
     if before is not None and before.order.count != before.total:
-        before = None  # something failed on the way
+        before = None  # an earlier call failed while it added to the order, which has more rows than it should
     order, lengths = (RowOrder(), []) if before is None else (before.order, before.lengths.copy())
     for row, segment, offset, count in _added(chat.chains, lengths, record.message_count - order.count):
         assert row == order.count, "each row has one message"
@@ -172,8 +168,8 @@ def _rows_now(chat: "IndexedChat", before: ChatRows | None) -> ChatRows:
         lengths.extend([0] * (segment + 1 - len(lengths)))
         lengths[segment] = offset + count
     assert order.count == record.message_count, "each message has one row"
-    found = sorted(chat.branch_places(), key=itemgetter(0))
-    branches = [(name, order.row(place)) for _, name, place in found if place is not None]
+    by_creation = sorted(chat.branch_places(), key=itemgetter(0))
+    branches = [(name, order.row(place)) for _, name, place in by_creation if place is not None]
     heads: dict[int, list[str]] = {}
     for name, row in branches:
         heads.setdefault(row, []).append(name)
@@ -205,23 +201,20 @@ def _laid_out(chat: "IndexedChat", before: ChatRows | None, order: RowOrder, len
 
 
 def _added(chains: "Chains", lengths: list[int], wanted: int) -> list[tuple[int, int, int, int]]:
-    """
-    Return so many messages that the chains have beyond these lengths, as runs: (row, segment, offset, number of messages).
-
-    Looks into the newest segments first.
-    """
+    """Return the `wanted` messages that the chains have beyond these lengths, as runs: (row, segment, offset, number of messages)."""
     runs: list[tuple[int, int, int, int]] = []
     last = len(lengths)
     while chains.has_segment(last):
         last += 1
+    # Most messages are added to the newest segments, and the search ends when all that are new are there.
     for segment in range(last - 1, -1, -1):
         if wanted <= 0:
             break
-        known = lengths[segment] if segment < len(lengths) else 0
+        length_before = lengths[segment] if segment < len(lengths) else 0
         length = chains.segment(segment).length
-        if length > known:
-            runs.extend(chains.numbered_runs(segment, known, length - 1))
-            wanted -= length - known
+        if length > length_before:
+            runs.extend(chains.numbered_runs(segment, length_before, length - 1))
+            wanted -= length - length_before
     runs.sort(key=_first_row)
     return runs
 
@@ -231,24 +224,24 @@ def _checkpoints(chat: "IndexedChat", before: ChatRows | None, order: RowOrder) 
     digest = chat.checkpoints_digest()
     if before is not None and before.checkpoints_digest == digest:
         return before.checkpoints, digest
-    found: dict[int, list[str]] = {}
+    names_by_row: dict[int, list[str]] = {}
     for checkpoint in reversed(chat.checkpoints()):
         place = chat.place(checkpoint.message_id)
         assert place is not None, "checkpoints point at messages of their chat"
-        found.setdefault(order.row(place), []).append(checkpoint.name)
-    return found, digest
+        names_by_row.setdefault(order.row(place), []).append(checkpoint.name)
+    return names_by_row, digest
 
 
 def checkpoints_at(chat: "IndexedChat", message_ids: list[str]) -> list[Checkpoint]:
-    """Return the checkpoints at these messages, the newest first, without reading the others."""
+    """Return the checkpoints at these messages, the newest first. Others are not read."""
     if chat.record is None:
         return []
     rows = rows_of(chat)
     chat.look_up(message_ids)
-    places = {place for one in message_ids if (place := chat.place(one)) is not None}
+    places = {place for message_id in message_ids if (place := chat.place(message_id)) is not None}
     names = (name for place in places for name in rows.checkpoints.get(rows.order.row(place), ()))
-    found = [checkpoint for name in names if (checkpoint := chat.checkpoint(name)) is not None]
-    return sorted(found, key=lambda checkpoint: (-checkpoint.created_at, checkpoint.name))
+    checkpoints = [checkpoint for name in names if (checkpoint := chat.checkpoint(name)) is not None]
+    return sorted(checkpoints, key=lambda checkpoint: (-checkpoint.created_at, checkpoint.name))
 
 
 def edges_through(rows: ChatRows, row: int) -> Iterator[tuple[Place, Place]]:
@@ -261,10 +254,9 @@ def edges_through(rows: ChatRows, row: int) -> Iterator[tuple[Place, Place]]:
         at = bisect_left(line.parts, row, key=lambda part: order.row((part[0], part[2])))
         segment, first, _ = line.parts[at]
         child = segment, max(order.offset_from(segment, row), first)
-        parent = (segment, child[1] - 1) if child[1] > first else _end_of(line.parts[at - 1]) if at else line.parent
+        if child[1] > first:
+            parent: Place | None = segment, child[1] - 1
+        else:
+            parent = (line.parts[at - 1][0], line.parts[at - 1][2]) if at else line.parent
         if parent is not None:
             yield parent, child
-
-
-def _end_of(part: tuple[int, int, int]) -> Place:
-    return part[0], part[2]

@@ -53,8 +53,8 @@ class RunRows:
 
     def regenerations(self) -> list[RegenerationRecord]:
         """All regenerations by the time when they began, ties by id."""
-        found = [_decode_regeneration(raw) for _, raw in prefixed(self._txn, self._table, self._key(Tag.REGENERATION))]
-        return sorted(found, key=lambda one: (one.created_at, one.id))
+        rows = prefixed(self._txn, self._table, self._key(Tag.REGENERATION))
+        return sorted((_decode_regeneration(raw) for _, raw in rows), key=lambda record: (record.created_at, record.id))
 
     def put_run(self, run: MessageRun, before: MessageRun | None, run_count: int) -> None:
         """Add a run, or replace one; in a write transaction."""
@@ -62,13 +62,15 @@ class RunRows:
             at = number(run_count)
             self._put(Tag.RUN_NUMBER, id_key(run.run_id), at)
         else:
-            known = self._get(Tag.RUN_NUMBER, id_key(run.run_id))
-            assert known is not None, "a run that was there has a number"
-            at = known
+            stored_no = self._get(Tag.RUN_NUMBER, id_key(run.run_id))
+            assert stored_no is not None, "a run that was there has a number"
+            at = stored_no
         self._put(Tag.RUN, at, _encode(msgspec.structs.replace(run, chat_id="")))
+        # A run is never taken out of these lists: an id in it is set once, and does not change.
         for listing, item_id in _lists(run):
             if before is None or (listing, item_id) not in _lists(before):
                 self._put(Tag.RUN_LIST, _list_key(listing, item_id) + at, b"")
+        # Listed by themselves, so that whether a thread is busy costs no more with all the runs that it had.
         if not run.is_ended:
             self._put(Tag.RUN_LIST, _list_key(UNENDED, "") + at, b"")
         elif before is not None and not before.is_ended:
@@ -99,12 +101,12 @@ class RunRows:
 
 
 def _list_key(listing: bytes, item_id: str) -> bytes:
-    """No text has NUL, so no list's key is the beginning of another's."""
-    return listing + id_key(item_id) + b"\0"
+    """Return the key of a list; a number of a run follows it."""
+    return listing + id_key(item_id) + b"\0"  # no id has NUL, so no list's key is the beginning of another's
 
 
 def _lists(run: MessageRun) -> list[tuple[bytes, str]]:
-    """The lists that a run stands in. What they are by never changes once it is set."""
+    """The lists that a run stands in, as the kind of list and the id that it is for."""
     ids = (
         (THREAD, run.thread_id),
         (TRIGGER, run.trigger_message_id),

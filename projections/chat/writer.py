@@ -50,14 +50,15 @@ _COUNTERS: Final = Struct(">I")
 _PLACE: Final = Struct(">II")
 
 
-Item = tuple[int, bytes]  # the number of a message in log order, and the message
+NumberedBody = tuple[int, bytes]
+"""The number of a message in log order, and the packed message."""
 
 
 class ChainWriter(Chains):
     """
     The chains of one chat in a write transaction. What was added is in the tables after `flush`.
 
-    Rows at the end of a segment are merged into a page when there are enough.
+    Rows at the end of a segment are merged into a page when there are enough, so that an append does not write a page anew.
     """
 
     def __init__(
@@ -65,21 +66,28 @@ class ChainWriter(Chains):
     ) -> None:
         super().__init__(txn, table, chat_no, chat_id)
         self.segment_count = segment_count
-        self._added: dict[int, list[Item]] = {}
+        self._added: dict[int, list[NumberedBody]] = {}
         self._turn_blocks: dict[Place, TurnBlock] = {}
-        """Those that were changed since the last flush."""
+        """The blocks that were changed since the last flush."""
 
     def add(self, line: Sequence[Message], parent: Place | None, ordinal: int) -> tuple[Place, list[bytes]]:
         """
         Put a line of messages below a parent, each below the one before it.
 
         Returns:
-            Where the first one is, whose segment the others continue, and the messages as they are packed, with plain data.
+            The place of the first message, whose segment the others continue, and the messages as they are packed, with plain data.
         """
-        number, segment = self._segment_for(parent)
+        if parent is not None and parent[1] + 1 == (segment := self.segment(parent[0])).length:
+            number = parent[0]
+        else:
+            number, segment = self._new_segment(parent)
         first = segment.length
         self._note_turns(line, parent, (number, first))
-        self._segments[number] = _longer(segment, len(line))
+        # `_replace` takes five times as long.
+        hangs_segment, hangs_offset, depth, length, level, jump, tail_start, tail_bytes = segment
+        self._segments[number] = Segment(
+            hangs_segment, hangs_offset, depth, length + len(line), level, jump, tail_start, tail_bytes
+        )
         # Chat and parent follow from the place.
         bare = [_replace(message, chat_id="", parent_id=None) for message in line]
         bodies = [pack_message(message) for message in bare]
@@ -113,13 +121,19 @@ class ChainWriter(Chains):
             within += 1
         self._turn_blocks[number, start] = TurnBlock(before, written)
 
-    def _segment_for(self, parent: Place | None) -> tuple[int, Segment]:
-        if parent is not None and parent[1] + 1 == (segment := self.segment(parent[0])).length:
-            return parent[0], segment
+    def _new_segment(self, parent: Place | None) -> tuple[int, Segment]:
+        """Begin a segment below a message that has a child already, or a root."""
         number = self.segment_count
         self.segment_count += 1
         at = (NO_SEGMENT, NO_SEGMENT) if parent is None else parent
-        level, jump = (0, number) if parent is None else self._skip(parent[0])
+        if parent is None:
+            level, jump = 0, number
+        else:
+            # Myers' rule: jump as far again where the last two jumps above were equally long.
+            above = self.segment(parent[0])
+            jumped = self.segment(above.jump)
+            is_same_length = above.level - jumped.level == jumped.level - self.segment(jumped.jump).level
+            level, jump = above.level + 1, jumped.jump if is_same_length else parent[0]
         segment = Segment(
             *at,
             first_depth=0 if parent is None else self.depth(parent) + 1,
@@ -132,17 +146,10 @@ class ChainWriter(Chains):
         self._txn.put(fork_key(self._chat_no, at, number), b"", db=self._table)
         return number, segment
 
-    def _skip(self, parent: int) -> tuple[int, int]:
-        """Level and skip pointer of a segment below `parent`, by Myers' rule."""
-        above = self.segment(parent)
-        jumped = self.segment(above.jump)
-        same_length = above.level - jumped.level == jumped.level - self.segment(jumped.jump).level
-        return above.level + 1, jumped.jump if same_length else parent
-
     def flush(self) -> None:
         """Write what was added since the last flush."""
-        for segment_no, items in self._added.items():
-            segment = self._write_tail(segment_no, self.segment(segment_no), items)
+        for segment_no, added in self._added.items():
+            segment = self._write_tail(segment_no, self.segment(segment_no), added)
             self._segments[segment_no] = segment
             self._txn.put(segment_key(self._chat_no, segment_no), with_checksum(pack_segment(segment)), db=self._table)
         self._added.clear()
@@ -150,17 +157,18 @@ class ChainWriter(Chains):
             self._txn.put(turn_key(self._chat_no, first), with_checksum(block.packed()), db=self._table)
         self._turn_blocks.clear()
 
-    def _write_tail(self, number: int, segment: Segment, items: list[Item]) -> Segment:
-        size = segment.tail_bytes + sum(len(body) for _, body in items)
+    def _write_tail(self, number: int, segment: Segment, added: list[NumberedBody]) -> Segment:
+        """Write what was added to a segment as a row of its own, or merged with the rows at the end into pages."""
+        size = segment.tail_bytes + sum(len(body) for _, body in added)
         if segment.length - segment.tail_start < PAGE_MESSAGES and size < PAGE_BYTES:
-            self._put_page(number, segment.length - len(items), items)
+            self._put_page(number, segment.length - len(added), added)
             return segment._replace(tail_bytes=size)
         offset = segment.tail_start
-        rest: list[Item] = []
+        rest: list[NumberedBody] = []
         used = 0
-        for item in [*self._take_tail(number, segment.tail_start), *items]:
-            rest.append(item)
-            used += len(item[1])
+        for numbered in [*self._take_tail(number, segment.tail_start), *added]:
+            rest.append(numbered)
+            used += len(numbered[1])
             if len(rest) == PAGE_MESSAGES or used >= PAGE_BYTES:
                 self._put_page(number, offset, rest)
                 offset += len(rest)
@@ -169,28 +177,22 @@ class ChainWriter(Chains):
             self._put_page(number, offset, rest)
         return segment._replace(tail_start=offset, tail_bytes=used)
 
-    def _take_tail(self, number: int, start: int) -> Iterable[Item]:
-        """Remove the rows that are not yet merged, and return what they hold."""
-        taken: list[Item] = []
+    def _take_tail(self, number: int, start: int) -> Iterable[NumberedBody]:
+        """Remove the rows that are not yet merged, and return the messages in them."""
+        taken: list[NumberedBody] = []
         cursor = self._txn.cursor(self._table)
         prefix = page_key(self._chat_no, number, start)[:-4]
-        found = cursor.set_range(page_key(self._chat_no, number, start))
-        while found and (key := cursor.key()).startswith(prefix):
+        is_row = cursor.set_range(page_key(self._chat_no, number, start))
+        while is_row and (key := cursor.key()).startswith(prefix):
             page = without_checksum(cursor.value())
             taken.extend(zip(unpack_page(key, page).ordinals, split_page(page), strict=True))
             cursor.delete()  # moves to the next row
-            found = bool(cursor.key())
+            is_row = bool(cursor.key())
         return taken
 
-    def _put_page(self, number: int, offset: int, items: list[Item]) -> None:
-        value = pack_page([ordinal for ordinal, _ in items], [body for _, body in items])
+    def _put_page(self, number: int, offset: int, numbered: list[NumberedBody]) -> None:
+        value = pack_page([ordinal for ordinal, _ in numbered], [body for _, body in numbered])
         self._txn.put(page_key(self._chat_no, number, offset), with_checksum(value), db=self._table)
-
-
-def _longer(segment: Segment, more: int) -> Segment:
-    """The segment with so many messages more. `_replace` takes five times as long."""
-    parent, offset, depth, length, level, jump, tail_start, tail_bytes = segment
-    return Segment(parent, offset, depth, length + more, level, jump, tail_start, tail_bytes)
 
 
 def _lines(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
@@ -205,7 +207,7 @@ def _lines(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
 
 
 class ChatWriter(IndexedChat):
-    """A chat in a write transaction. Rows that each event changes are kept back and written once, by `flush`."""
+    """A chat in a write transaction. Rows that every event changes are kept back and written once, by `flush`."""
 
     def __init__(self, tables: Tables, txn: Transaction, chat_id: str) -> None:
         super().__init__(tables, txn, chat_id, tables.chat_no(txn, chat_id))
@@ -214,7 +216,8 @@ class ChatWriter(IndexedChat):
         self._branch_rows: dict[str, BranchRow] = {}
         self._branch_names: dict[int, str] = {}
         self._new_places: dict[str, Place] = {}
-        self._is_begun_here = False  # then the tables have none of its messages that `_places` has not
+        # Of a chat that begins in this transaction `_places` has all messages: none has to be looked up.
+        self._is_begun_here = False
         self._writer: ChainWriter | None = None
         self._search: SearchWriter | None = None
         if self.chat_no is not None:
@@ -251,7 +254,7 @@ class ChatWriter(IndexedChat):
         return branch
 
     def apply(self, recorded: Recorded) -> None:
-        """Take the next event of the chat in. Raises `ChainIntegrityError` when it does not follow."""
+        """Apply the next event of the chat. Raises `ChainIntegrityError` when it does not follow."""
         changes = evolve(self, recorded)
         if changes.record is None:
             self._delete(changes, recorded)
@@ -285,7 +288,9 @@ class ChatWriter(IndexedChat):
         if changes.runs is not None:
             self._put_runs(changes.runs, changes.record.run_count)
         if recorded.event.command_id is not None:
-            self._put_command(recorded.event.command_id, recorded.position)
+            command_id, position = recorded.event.command_id, recorded.position
+            span = self.command(command_id)
+            self._put(Tag.COMMAND, number(span[0] if span else position) + number(position), id_key(command_id))
         self._record = changes.record
         if changes.profile is not None:
             self._profile = changes.profile
@@ -316,6 +321,7 @@ class ChatWriter(IndexedChat):
         """Move the chat to its place in the lists that are ordered by time."""
         assert self.chat_no is not None, "only a living chat is listed"
         before, listed, members = (None, None, None) if self._listed is None else self._listed
+        # Most events change only the time: the lists are the same, and their keys are not computed twice.
         is_listed_alike = listed is profile and members == self._member_ids
         if is_listed_alike and before is not None and before.updated_at == record.updated_at:
             return
@@ -355,12 +361,14 @@ class ChatWriter(IndexedChat):
         places = {message.id: (segment, offset) for offset, message in enumerate(line, first)}
         if len(places) < len(line):
             ids = [message.id for message in line]
-            raise self._added_again(next(one for one in ids if ids.count(one) > 1), recorded)
+            raise self._added_again(next(twice for twice in ids if ids.count(twice) > 1), recorded)
         self._places.update(places)
         self._new_places.update(places)
         for message, body in zip(line, bodies, strict=True):
+            # The data come from the log with what lay beside it put back in, so what was large is found out again.
             for large in take_out(message.data).large if len(body) > LARGE_BYTES else ():
                 note_large(self._txn, self._tables, self.chat_no, large.digest)
+        # While the whole index is built, messages are inverted for the search index by processes beside this one.
         sink = self._tables.caches.sink
         if sink is not None:
             sink.add(self.chat_no, ordinal, (segment, first), bodies)
@@ -436,17 +444,12 @@ class ChatWriter(IndexedChat):
         if changes.regeneration is not None:
             rows.put_regeneration(changes.regeneration)
 
-    def _put_command(self, command_id: str, position: int) -> None:
-        known = self.command(command_id)
-        first = position if known is None else known[0]
-        self._put(Tag.COMMAND, number(first) + number(position), id_key(command_id))
-
     def _delete(self, changes: ChatChanges, recorded: Recorded) -> None:
         tombstone, body = changes.tombstone, recorded.body
         assert tombstone is not None, "a deletion leaves a tombstone"
         assert isinstance(body, ChatDeleted), "only a deletion ends a chat"
         if self.chat_no is not None:
-            self.flush()
+            self.flush()  # what this transaction added is deleted by way of its rows, like everything else
             assert self._listed is not None, "a living chat is listed"
             record, profile, members = self._listed
             self._unlist(record, scopes(profile.user_id, profile.metadata, members))

@@ -12,7 +12,7 @@ from tests.support.stories import Story, user
 
 from chatledger.domain.chat.decide_chats import decide_update_chat
 from chatledger.domain.values import Chat
-from chatledger.projections.chat.lists import ChatList, Cursor
+from chatledger.projections.chat.lists import ChatCursor, ChatList
 from chatledger.projections.index import Index
 
 Entry = tuple[str, str | float]
@@ -117,14 +117,14 @@ def test_lists_agree_with_sorting_and_filtering(plan: Any, changes: Any, page: i
             pages = [ask(index, **chats, limit=size)]
             while pages[-1]:
                 last = pages[-1][-1]
-                pages.append(ask(index, **chats, limit=size, after=Cursor(order.time_of(last), last.id)))
+                pages.append(ask(index, **chats, limit=size, after=ChatCursor(order.time_of(last), last.id)))
             assert listed == [chat for page_ in pages for chat in page_]
         for size in (1, 2, 5):
             by_offset = [ask(index, limit=size, offset=at) for at in range(0, len(whole) + 1, size)]
             by_cursor = [ask(index, limit=size)]
             while by_cursor[-1]:
                 last = by_cursor[-1][-1]
-                by_cursor.append(ask(index, limit=size, after=Cursor(last.updated_at, last.id)))
+                by_cursor.append(ask(index, limit=size, after=ChatCursor(last.updated_at, last.id)))
 
             assert whole == [chat for page_ in by_offset for chat in page_]
             assert whole == [chat for page_ in by_cursor for chat in page_]
@@ -156,7 +156,7 @@ def test_chats_with_long_ids_are_all_listed(tmp_path: Path, length: int) -> None
         whole = ask(index)
         pages: list[Chat] = ask(index, limit=2)
         while len(pages) < len(whole) and (
-            more := ask(index, limit=2, after=Cursor(pages[-1].updated_at, pages[-1].id))
+            more := ask(index, limit=2, after=ChatCursor(pages[-1].updated_at, pages[-1].id))
         ):
             pages += more
 
@@ -172,4 +172,4 @@ def test_a_cursor_survives_the_deletion_of_its_chat(tmp_path: Path) -> None:
         story.delete(whole[1].id)
         index.apply(story.events)
 
-        assert whole[2:] == ask(index, after=Cursor(whole[1].updated_at, whole[1].id))
+        assert whole[2:] == ask(index, after=ChatCursor(whole[1].updated_at, whole[1].id))

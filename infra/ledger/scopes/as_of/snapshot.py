@@ -12,7 +12,7 @@ from chatledger.domain.values import Chat
 from chatledger.projections.as_of_index import AsOfChat, AsOfIndex
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.earlier import describe_earlier
-from chatledger.projections.chat.lists import ALL_CHATS, ChatList, Cursor, has_entry
+from chatledger.projections.chat.lists import ALL_CHATS, ChatCursor, ChatList, has_entry
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.keys import order_suffix
@@ -184,7 +184,7 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
         return None
 
     def list_chats(
-        self, chats: ChatList = ALL_CHATS, *, limit: int | None = None, offset: int = 0, after: Cursor | None = None
+        self, chats: ChatList = ALL_CHATS, *, limit: int | None = None, offset: int = 0, after: ChatCursor | None = None
     ) -> list[Chat]:
         """A page of a list of chats."""
         found = self._listed(chats)
