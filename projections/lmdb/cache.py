@@ -17,8 +17,8 @@ class Remembered(Generic[K, V]):
     """
     Values by key, at most so many bytes.
 
-    It has two halves: a full one takes the place of the other, and what was not asked for meanwhile is forgotten. Threads
-    share it: each step is atomic, and when two meet something may be forgotten early.
+    It has two halves: when the young one is full it becomes the old one, and what was not asked for since is forgotten. Threads
+    share it without a lock: each step is atomic, and when two meet a value may be forgotten early.
     """
 
     def __init__(self, max_bytes: int = _MAX_BYTES, max_count: int = _MAX_COUNT) -> None:
@@ -29,14 +29,14 @@ class Remembered(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return the value of a key."""
-        found = self._young.get(key)
-        if found is not None:
-            return found[0]
-        found = self._old.get(key)
-        if found is None:
+        sized = self._young.get(key)
+        if sized is not None:
+            return sized[0]
+        sized = self._old.get(key)
+        if sized is None:
             return None
-        self.put(key, *found)
-        return found[0]
+        self.put(key, *sized)
+        return sized[0]
 
     def put(self, key: K, value: V, size: int) -> None:
         """Remember a value that takes about so many bytes."""
@@ -49,7 +49,7 @@ class Remembered(Generic[K, V]):
 
 MAX_MESSAGES: Final = 512
 _MAX_MESSAGE_BYTES: Final = 4096
-"""Of a message that is kept."""
+"""The most bytes of a message that is kept."""
 
 StoredMessage = tuple[bytes, str | None]
 """A message as msgpack, without the id of its parent, and that id."""
@@ -58,7 +58,7 @@ _Key = tuple[int, tuple[int, int]]
 
 
 class RecentMessages:
-    """Messages by their chat and place. They were found and checked before; each reader decodes one of its own."""
+    """Messages by their chat and place, found and checked before. Each reader decodes its own, as callers may change the data."""
 
     def __init__(self) -> None:
         self._messages: dict[_Key, StoredMessage] = {}
@@ -87,8 +87,8 @@ class Recent:
 
     def of(self, snapshot_id: int) -> RecentMessages:
         """Return the recent messages of a snapshot. Each has its own, as threads may read different ones at the same time."""
-        known_id, messages = self._snapshot
-        if known_id != snapshot_id or messages.is_full:
+        newest_id, messages = self._snapshot
+        if newest_id != snapshot_id or messages.is_full:
             messages = RecentMessages()
             self._snapshot = snapshot_id, messages
         return messages

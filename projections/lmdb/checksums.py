@@ -36,18 +36,18 @@ def without_checksum(stored: bytes) -> bytes:
 
 def check_sums(stored: Sequence[bytes]) -> None:
     """
-    Look at the checksums of stored rows, for less than one by one.
+    Compare the checksums of many stored rows, in less time than one by one.
 
     Raises:
         CorruptStateError: A checksum is wrong.
     """
-    sums = [one[-CHECKSUM_BYTES:] for one in stored]
-    if [xxh3_64_digest(one[:-CHECKSUM_BYTES])[-CHECKSUM_BYTES:] for one in stored] != sums:
+    sums = [row[-CHECKSUM_BYTES:] for row in stored]
+    if [xxh3_64_digest(row[:-CHECKSUM_BYTES])[-CHECKSUM_BYTES:] for row in stored] != sums:
         raise _damaged()
 
 
 def view_without_checksum(stored: bytes) -> memoryview:
-    """Return a stored row without its checksum and without a copy, for long rows of which little is read."""
+    """Return a view of a stored row without its checksum, for long rows that are read in part."""
     row = memoryview(stored)[:-CHECKSUM_BYTES]
     if xxh3_64_digest(row)[-CHECKSUM_BYTES:] != stored[-CHECKSUM_BYTES:]:
         raise _damaged()
@@ -55,12 +55,12 @@ def view_without_checksum(stored: bytes) -> memoryview:
 
 
 def with_keyed_checksum(key: bytes, row: bytes) -> bytes:
-    """Return a row as it is stored under a key, which the checksum covers: nor can rows change places."""
+    """Return a row as it is stored under a key. The checksum covers the key too, so rows that change places are noticed."""
     return _keyed_checksum(key, row) + row
 
 
 def without_keyed_checksum(key: bytes, stored: bytes) -> bytes | None:
-    """Return the row that was stored under a key; None when this is not what was stored there."""
+    """Return the row that was stored under a key; None when the stored bytes are not those that were put there."""
     row = stored[_KEYED_BYTES:]
     return row if _keyed_checksum(key, row) == stored[:_KEYED_BYTES] else None
 

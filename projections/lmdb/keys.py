@@ -24,16 +24,15 @@ NO_SEGMENT: Final = 0xFFFFFFFF
 
 
 def id_key(text: str) -> bytes:
-    """A key for an id: the 16 bytes of a UUID, the text itself, or the SHA-256 of a long one; no two ids share a key."""
+    """A key for an id: the 16 bytes of a UUID, the text itself, or the SHA-256 of a long text; no two ids share a key."""
     if len(text) == 36 and text[8] == text[13] == text[18] == text[23] == "-":
         compact = text.replace("-", "")
         try:
             raw = bytes.fromhex(compact)
         except ValueError:
             raw = b""
-        if (
-            raw.hex() == compact and len(raw) == 16
-        ):  # neither capitals, blanks nor other dashes: the text can be had back
+        # Not with capitals, blanks or other dashes: the text must follow from the bytes, or two ids would share a key.
+        if raw.hex() == compact and len(raw) == 16:
             return b"u" + raw
     encoded = text.encode()
     return b"t" + encoded if len(encoded) <= _RAW_KEY_BYTES else b"h" + sha256(encoded).digest()
@@ -119,7 +118,7 @@ def turn_key(chat_no: int, place: tuple[int, int]) -> bytes:
 
 
 def branch_number(number: int) -> bytes:
-    """The last part of the key of the name that the branch of a number has."""
+    """The last part of the key under which the name of a branch is kept by its number."""
     return number.to_bytes(4)
 
 
@@ -130,13 +129,13 @@ def once_prefix(chat_no: int, once_id: str) -> bytes:
 
 def scopes(user_id: str, metadata: dict[str, Any] | None, members: Iterable[str] = ()) -> list[bytes]:
     """
-    The lists in which a chat appears: all, its owner's, and those of each scalar metadata entry, with and without owner.
-
-    And one for each member, whatever the metadata: many members with many entries would make too many rows.
+    The lists in which a chat appears: all, its owner's, those of each scalar metadata entry, with and without owner, and one for
+    each member.
     """
     entries: list[Entry | None] = [None]
     entries += ((key, value) for key, value in (metadata or {}).items() if isinstance(value, str | int | float))
     own = [scope(user_id=owner, entry=entry) for entry in entries for owner in (None, user_id)]
+    # Of a member one, whatever the metadata: many members of a chat with many entries would be half a million rows an append.
     return own + [member_scope(member) for member in members]
 
 
@@ -150,7 +149,7 @@ def scope(*, user_id: str | None = None, entry: Entry | None = None) -> bytes:
     if entry is not None:
         key, value = entry
         if isinstance(value, float) and value.is_integer() and -(2**63) <= value < 2**64:
-            value = int(value)  # JSON has one kind of number
+            value = int(value)  # JSON has one kind of number, so 1.0 and 1 are the same entry
         parts.extend((key, value))
     return blake2b(_encode(parts), digest_size=_DIGEST_BYTES).digest()
 

@@ -6,6 +6,7 @@ tree, and the lists of free pages. Whether a row says what was written, its own 
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +24,10 @@ from .pages import (
     SORTED_DUPLICATES,
     SUBTREE,
     TREE_BYTES,
-    Page,
+    NodePage,
     PageError,
     PageSnapshot,
-    Tree,
+    TreeRecord,
     count_value_pages,
     misplaced,
     newest_snapshot,
@@ -63,19 +64,13 @@ def find_damage(file: Path) -> str | None:
                 damage = str(error)
             if damage is None:
                 return None
-            if snapshot is None or _is_still(descriptor, snapshot):
-                return damage
+            # Pages of an older snapshot may be used again while they are read: only where nothing was written meanwhile is it damage.
+            with suppress(PageError):
+                if snapshot is None or newest_snapshot(descriptor) == snapshot:
+                    return damage
     finally:
         os.close(descriptor)
     return None
-
-
-def _is_still(descriptor: int, snapshot: PageSnapshot) -> bool:
-    """Whether nothing was written since: pages of an older snapshot may be used again."""
-    try:
-        return newest_snapshot(descriptor) == snapshot
-    except PageError:
-        return False
 
 
 class _Check:
@@ -88,7 +83,7 @@ class _Check:
             msg = f"the file ends before its last page, {snapshot.last_page:,}"
             raise PageError(msg)
         self._used = bytearray(snapshot.last_page + 1)
-        self._used[:2] = b"\1\1"
+        self._used[:2] = b"\1\1"  # the two snapshots
 
     def run(self) -> None:
         """Walk over both trees and the lists of free pages. Raises `PageError`."""
@@ -100,7 +95,7 @@ class _Check:
                 self.take(number)
 
     def take(self, number: int, count: int = 1) -> None:
-        """Note that pages are used, which nothing else uses."""
+        """Note that pages are in use. Raises `PageError` when they do not exist or something else uses them."""
         if not 2 <= number <= number + count - 1 <= self._snapshot.last_page:
             msg = f"page {number} does not exist, and something refers to it"
             raise PageError(msg)
@@ -109,12 +104,12 @@ class _Check:
             raise PageError(msg)
         self._used[number : number + count] = b"\1" * count
 
-    def page(self, number: int) -> Page:
+    def page(self, number: int) -> NodePage:
         self.take(number)
         return parse_page(number, os.pread(self._descriptor, self._bytes, number * self._bytes), self._bytes)
 
     def value(self, number: int, value_bytes: int, *, is_read: bool) -> tuple[int, bytes]:
-        """Return the number of pages of a value of its own; and the value, if it `is_read`."""
+        """Return the number of pages of a value that has pages of its own; and the value, if it `is_read`."""
         is_there = 2 <= number <= self._snapshot.last_page
         header = os.pread(self._descriptor, HEADER_BYTES, number * self._bytes) if is_there else b""
         pages = count_value_pages(number, header, value_bytes, self._bytes)
@@ -123,7 +118,9 @@ class _Check:
 
 
 class _Walk:
-    def __init__(self, check: _Check, tree: Tree, *, is_main: bool = False, is_of_duplicates: bool = False) -> None:
+    def __init__(
+        self, check: _Check, tree: TreeRecord, *, is_main: bool = False, is_of_duplicates: bool = False
+    ) -> None:
         self._check, self._tree = check, tree
         self._is_main, self._is_of_duplicates = is_main, is_of_duplicates
         self._are_numbers = tree.flags & NUMBERS != 0
@@ -163,12 +160,13 @@ class _Walk:
             after = children[at + 1][0] if at + 1 < len(children) else limit
             self._visit(child, height - 1, key if at else least, after)
 
-    def _read_branch(self, page: Page) -> list[tuple[bytes, int]]:
+    def _read_branch(self, page: NodePage) -> list[tuple[bytes, int]]:
         children: list[tuple[bytes, int]] = []
         raw, taken = page.raw, 0
         for at, child, _, key_bytes in parse_nodes(page):
             end = at + NODE_BYTES + key_bytes
             key = raw[at + NODE_BYTES : end]
+            # The first key of a branch separates nothing and is not compared.
             if end > len(raw) or (len(children) > 1 and not self._precedes(children[-1][0], key)):
                 raise misplaced(page.number)
             taken += NODE_BYTES + key_bytes + (key_bytes & 1)
@@ -177,7 +175,7 @@ class _Walk:
             raise misplaced(page.number)
         return children
 
-    def _read_leaf(self, page: Page, least: bytes, limit: bytes | None) -> None:
+    def _read_leaf(self, page: NodePage, least: bytes, limit: bytes | None) -> None:
         number, raw = page.number, page.raw
         last, taken = None, 0
         for at, value_bytes, flags, key_bytes in parse_nodes(page):
@@ -223,13 +221,13 @@ class _Walk:
         msg = f"page {number} has a value of an unknown kind, {flags:#x}"
         raise PageError(msg)
 
-    def _precedes(self, one: bytes, other: bytes) -> bool:
+    def _precedes(self, key: bytes, other: bytes) -> bool:
         if self._are_numbers:
-            return int.from_bytes(one, "little") < int.from_bytes(other, "little")
-        return one < other
+            return int.from_bytes(key, "little") < int.from_bytes(other, "little")
+        return key < other
 
 
-def _count_on_sub_page(page: Page) -> int:
+def _count_on_sub_page(page: NodePage) -> int:
     """Return the number of values of a key that lie on a page within the page."""
     last, taken = None, 0
     for at, number, flags, value_bytes in parse_nodes(page):

@@ -36,10 +36,10 @@ _OVERFLOW, _META_PAGE, _DIRTY = 0x04, 0x08, 0x10
 
 
 class PageError(Exception):
-    """A page is not laid out as LMDB 0.9 does it; the message says which one."""
+    """A page is not laid out as LMDB 0.9 does it; the message says which page."""
 
 
-class Tree(NamedTuple):
+class TreeRecord(NamedTuple):
     """The record of a tree: its root, and the numbers of its pages and entries."""
 
     flags: int
@@ -57,12 +57,12 @@ class PageSnapshot(NamedTuple):
     txn_id: int
     page_bytes: int
     last_page: int
-    free: Tree
-    main: Tree
+    free: TreeRecord
+    main: TreeRecord
 
 
-class Page(NamedTuple):
-    """A page with nodes: its kind, the places of its nodes, and the bounds of what is unused between these and the nodes."""
+class NodePage(NamedTuple):
+    """A page with nodes: its kind, the places of its nodes, and the bounds of the unused part between these and the nodes."""
 
     number: int
     raw: bytes
@@ -79,7 +79,8 @@ def read_snapshots(descriptor: int) -> tuple[PageSnapshot, PageSnapshot]:
 
 
 def newest_snapshot(descriptor: int) -> PageSnapshot:
-    """Return the snapshot that LMDB opens: the later one, and the first if a damaged file has the same transaction twice."""
+    """Return the snapshot that LMDB opens: the later one, and the first if both are of the same transaction."""
+    # A flipped bit can give both the same transaction. LMDB takes the first then, and what is checked must be what is opened.
     return max(read_snapshots(descriptor), key=lambda snapshot: snapshot.txn_id)
 
 
@@ -103,44 +104,45 @@ def _snapshot_at(descriptor: int, number: int, page_bytes: int) -> PageSnapshot:
         msg = f"page {number}, with which a snapshot begins, is not what it was"
         raise PageError(msg)
     main = parse_tree(raw, HEADER_BYTES + _META.size + _TREE.size)
-    return PageSnapshot(txn_id, page_bytes, last_page, Tree(*free), main)
+    return PageSnapshot(txn_id, page_bytes, last_page, TreeRecord(*free), main)
 
 
-def parse_tree(raw: bytes, at: int) -> Tree:
+def parse_tree(raw: bytes, at: int) -> TreeRecord:
     """Return the record of a tree that begins at a place of a page."""
     _, *record = _TREE.unpack_from(raw, at)
-    return Tree(*record)
+    return TreeRecord(*record)
 
 
-def parse_page(number: int, raw: bytes, page_bytes: int) -> Page:
-    """Return a branch or a leaf. Raises `PageError` when the page is neither, or another one."""
+def parse_page(number: int, raw: bytes, page_bytes: int) -> NodePage:
+    """Return a branch or a leaf. Raises `PageError` when the page is neither, or has another number."""
     itself, _, kind, lower, upper = _PAGE.unpack_from(raw) if len(raw) == page_bytes else (NO_PAGE, 0, 0, 0, 0)
     kind &= ~_DIRTY
     if itself != number or kind not in {BRANCH, LEAF} or not HEADER_BYTES <= lower <= upper <= page_bytes or lower & 1:
         msg = f"page {number} is not the page that is expected there"
         raise PageError(msg)
     offsets = memoryview(raw).cast("H")[HEADER_BYTES // 2 : lower // 2].tolist()
-    return Page(number, raw, kind, offsets, lower, upper)
+    return NodePage(number, raw, kind, offsets, lower, upper)
 
 
-def parse_sub_page(number: int, raw: bytes) -> Page:
-    """Return a page of values that lies within a page, as the value of a key. Raises `PageError` when it is none."""
+def parse_sub_page(number: int, raw: bytes) -> NodePage:
+    """Return a page of values that lies within a page, as the value of a key. Raises `PageError` when it is no such page."""
     if len(raw) < HEADER_BYTES:
         raise misplaced(number)
     _, _, kind, lower, upper = _PAGE.unpack_from(raw)
     if kind & ~_DIRTY != SUB_PAGE or not HEADER_BYTES <= lower <= upper <= len(raw) or lower & 1:
         raise misplaced(number)
     offsets = [int.from_bytes(raw[at : at + 2], "little") for at in range(HEADER_BYTES, lower, 2)]
-    return Page(number, raw, SUB_PAGE, offsets, lower, upper)
+    return NodePage(number, raw, SUB_PAGE, offsets, lower, upper)
 
 
-def parse_nodes(page: Page) -> list[tuple[int, int, int, int]]:
+def parse_nodes(page: NodePage) -> list[tuple[int, int, int, int]]:
     """
     Return the nodes of a page: where each begins, its number, its flags, and how many bytes its key has, which follows.
 
     The number is that of the child on a branch, with flags of 0, and the bytes of the value on a leaf. Raises `PageError` when
     no node can begin there.
     """
+    # All nodes of a page in one call: with a call for each the check of a file took 1.4 times as long.
     _, raw, kind, offsets, _, upper = page
     last, unpack = len(raw) - NODE_BYTES, _NODE.unpack_from
     nodes: list[tuple[int, int, int, int]] = []
@@ -162,7 +164,7 @@ def parse_number(raw: bytes, at: int) -> int:
 
 
 def count_value_pages(number: int, header: bytes, value_bytes: int, page_bytes: int) -> int:
-    """Return how many pages a value has for itself, whose first one has this header. Raises `PageError` when it is no such page."""
+    """Return the number of pages of a value whose first page has this header. Raises `PageError` when it is no such page."""
     itself, _, kind, pages = _RUN.unpack(header) if len(header) == HEADER_BYTES else (NO_PAGE, 0, 0, 0)
     # A shorter value that takes the place of a longer one keeps its pages.
     if (itself, kind & ~_DIRTY) != (number, _OVERFLOW) or pages * page_bytes < HEADER_BYTES + value_bytes:

@@ -31,7 +31,7 @@ from .pages import (
     NO_PAGE,
     NODE_BYTES,
     SUBTREE,
-    Page,
+    NodePage,
     PageError,
     PageSnapshot,
     count_value_pages,
@@ -76,7 +76,7 @@ class PageFile:
         """The snapshot of a transaction; None when it was overwritten by a later one."""
         snapshots = read_snapshots(self._fd)
         self._bytes = snapshots[0].page_bytes
-        return next((one for one in snapshots if one.txn_id == txn_id), None)
+        return next((snapshot for snapshot in snapshots if snapshot.txn_id == txn_id), None)
 
     def clean_trees(self, snapshot: PageSnapshot) -> None:
         """
@@ -94,7 +94,7 @@ class PageFile:
 
     @contextmanager
     def _walking(self) -> Generator[None]:
-        """A walk over trees, which comes to each page once; what is damaged may refer to anything."""
+        """Begin a walk over trees, which comes to each page once; what is damaged may refer to anything."""
         self._file_bytes = os.fstat(self._fd).st_size
         self._visited = bytearray(self._file_bytes // self._bytes)
         try:
@@ -122,14 +122,14 @@ class PageFile:
             return self._first_key(page, snapshot, depth)
         self._visit(number)
         first = b""
-        for index, (at, found, flags, key_bytes) in enumerate(parse_nodes(page)):
+        for index, (at, child_or_size, flags, key_bytes) in enumerate(parse_nodes(page)):
             if is_branch:
-                least = self._clean_tree(found, snapshot, depth + 1, is_text=is_text)
+                least = self._clean_tree(child_or_size, snapshot, depth + 1, is_text=is_text)
                 first = first if index else least
                 if is_text:
                     self._clean_separator(page, at, key_bytes, least, is_first=not index)
             elif flags & BIG:
-                self._clean_tail(parse_number(page.raw, at + NODE_BYTES + key_bytes), found, snapshot)
+                self._clean_tail(parse_number(page.raw, at + NODE_BYTES + key_bytes), child_or_size, snapshot)
             elif flags & SUBTREE:
                 tree = parse_tree(page.raw, at + NODE_BYTES + key_bytes)
                 self._clean_tree(tree.root, snapshot, depth + 1, is_text=not tree.flags & _OTHER_ORDERS)
@@ -139,7 +139,7 @@ class PageFile:
         self._overwrite(number * self._bytes + lower, page.raw[lower:upper], clean)
         return first if is_branch else self._first_key(page, snapshot, depth)
 
-    def _first_key(self, page: Page, snapshot: PageSnapshot, depth: int) -> bytes:
+    def _first_key(self, page: NodePage, snapshot: PageSnapshot, depth: int) -> bytes:
         while page.offsets:
             ((at, child, _, key_bytes),) = parse_nodes(page._replace(offsets=page.offsets[:1]))
             if page.kind != BRANCH:
@@ -148,12 +148,12 @@ class PageFile:
             page = self._page(child, snapshot, depth)
         return b""
 
-    def _clean_separator(self, page: Page, at: int, key_bytes: int, least: bytes, *, is_first: bool) -> None:
+    def _clean_separator(self, page: NodePage, at: int, key_bytes: int, least: bytes, *, is_first: bool) -> None:
         """
         Make a key of a branch, which may be of a row that is no more, one of no row: what it shares with a live key stays.
 
-        All its bytes after the first that differs from the least key below become 0xff. Whoever reads it meanwhile, or
-        copies the page, sees a mixture that is not less than before and not above that key, so it separates as before.
+        All its bytes after the first that differs from the least key below become 0xff. A reader of the page meanwhile, or a copy
+        of it, sees a mixture that is not less than before and not above that key, so it separates as before.
         """
         key_at = at + NODE_BYTES
         key = page.raw[key_at : key_at + key_bytes]
@@ -170,8 +170,8 @@ class PageFile:
         rest = key[shared + 1 :]
         self._overwrite(page.number * self._bytes + key_at + shared + 1, rest, b"\xff" * len(rest))
 
-    def _page(self, number: int, snapshot: PageSnapshot, depth: int) -> Page:
-        """A branch or leaf, which is checked, as it is going to be written to."""
+    def _page(self, number: int, snapshot: PageSnapshot, depth: int) -> NodePage:
+        """Read a branch or leaf. It is checked, as bytes in it are going to be overwritten."""
         if not 2 <= number <= snapshot.last_page or depth > _MAX_DEPTH:
             msg = f"a tree with page {number} at depth {depth}"
             raise PageError(msg)
@@ -205,10 +205,14 @@ class PageFile:
         free.sort()
         for first, count in _runs(free):
             start, size = first * self._bytes, count * self._bytes
-            # A file may have been extended less far than its last page: what was freed before it was written.
-            found = os.pread(self._fd, size, start)
-            self._overwrite(start, found, bytes(len(found)))
-        self._clean_end((snapshot.last_page + 1) * self._bytes)
+            # The file may end before its last page: pages that were freed before they were written were never there.
+            present = os.pread(self._fd, size, start)
+            self._overwrite(start, present, bytes(len(present)))
+        # What unfinished transactions wrote behind the last page.
+        end, step = (snapshot.last_page + 1) * self._bytes, self._bytes * _RUN_PAGES
+        for at in range(end, os.fstat(self._fd).st_size, step):
+            present = os.pread(self._fd, step, at)
+            self._overwrite(at, present, bytes(len(present)))
         return is_whole
 
     def _free_lists(self, number: int, snapshot: PageSnapshot, depth: int) -> Iterator[tuple[int, list[int]]]:
@@ -217,30 +221,23 @@ class PageFile:
             return
         page = self._page(number, snapshot, depth)
         self._visit(number)
-        for at, found, flags, key_bytes in parse_nodes(page):
+        for at, child_or_size, flags, key_bytes in parse_nodes(page):
             if page.kind == BRANCH:
-                yield from self._free_lists(found, snapshot, depth + 1)
+                yield from self._free_lists(child_or_size, snapshot, depth + 1)
                 continue
             value_at = at + NODE_BYTES + key_bytes
-            value = page.raw[value_at : value_at + found]
+            value = page.raw[value_at : value_at + child_or_size]
             if flags & BIG:
                 own_at = parse_number(page.raw, value_at) * self._bytes + HEADER_BYTES
-                value = os.pread(self._fd, min(found, self._file_bytes), own_at)
+                value = os.pread(self._fd, min(child_or_size, self._file_bytes), own_at)
             pages = parse_free_pages(number, value)
-            if not all(2 <= one <= snapshot.last_page for one in pages):
+            if not all(2 <= page_no <= snapshot.last_page for page_no in pages):
                 msg = f"a list of {len(pages)} free pages on page {number}"
                 raise PageError(msg)
             yield parse_number(page.raw, at + NODE_BYTES), pages
 
-    def _clean_end(self, start: int) -> None:
-        """Clean what unfinished transactions wrote behind the last page."""
-        size = os.fstat(self._fd).st_size
-        for at in range(start, size, self._bytes * _RUN_PAGES):
-            found = os.pread(self._fd, self._bytes * _RUN_PAGES, at)
-            self._overwrite(at, found, bytes(len(found)))
-
-    def _overwrite(self, at: int, found: bytes, wanted: bytes | bytearray) -> None:
-        if found == wanted:
+    def _overwrite(self, at: int, present: bytes, wanted: bytes | bytearray) -> None:
+        if present == wanted:  # mostly: a page that is not written to need not be written back to the disk
             return
         if os.pwrite(self._fd, wanted, at) != len(wanted):
             msg = f"{len(wanted)} bytes at {at} could not be overwritten"
@@ -269,7 +266,7 @@ def scrub_files(generations: Generations, current: Callable[[], Generation]) -> 
     """
     Scrub the current generation, and remove the others. Returns whether nothing is left that was deleted before.
 
-    It does nothing while another process scrubs or builds.
+    Does nothing while another process scrubs or builds: that needs the other generations, or does the same.
 
     Raises:
         PageError: A page is not laid out as is known; a new generation has to be built instead.
@@ -309,7 +306,7 @@ def scrub(generation: Generation, *, is_last: bool) -> bool:
     Overwrite everything in the file of a generation that no reader of its present snapshot can see.
 
     Returns whether nothing is left that was deleted before; else a reader still has it, or it was written again meanwhile.
-    That is noted for good if `is_last`: if it is not in other files either.
+    With `is_last`, that nothing is left in other files either, it is noted for good.
 
     Raises:
         PageError: A page is not laid out as is known; a new generation has to be built instead.
@@ -362,16 +359,25 @@ def scrub_rows(generation: Scrubbed, *, is_last: bool = True) -> bool:
             return is_last
     pages = PageFile(generation.env.file)
     try:
-        due = _scrub_trees(generation, pages)
+        # Pages in use are cleaned while others write, and only those written meanwhile under the write lock.
+        due: bytes | None = None
+        for _ in range(_LOOKS):
+            with generation.env.reading() as txn:
+                snapshot = pages.snapshot(txn.id())
+                # What was read of it may have been overwritten where a later transaction has ended since.
+                if snapshot is not None and generation.env.last_txn_id == txn.id():
+                    due = generation.scrub_due(txn)
+                    pages.clean_trees(snapshot)
+                    break
         if due is None:
             return False
 
         def finish(txn: Transaction) -> bool:
             snapshot = pages.snapshot(generation.env.last_txn_id)
             assert snapshot is not None, "nobody else writes"
-            pages.clean_trees(snapshot)  # those written since
+            pages.clean_trees(snapshot)
             is_whole = pages.clean_free(snapshot, oldest_reader=generation.env.oldest_reader())
-            # Who wrote with old memory since then has noted that it is due again.
+            # A process that wrote with old memory since then has noted that it is due again.
             if not (is_whole and is_last) or generation.scrub_due(txn) != due:
                 return False
             generation.note_scrubbed(txn)
@@ -380,21 +386,3 @@ def scrub_rows(generation: Scrubbed, *, is_last: bool = True) -> bool:
         return generation.env.update(finish, with_fresh_memory=True)
     finally:
         pages.close()
-
-
-def _scrub_trees(generation: Scrubbed, pages: PageFile) -> bytes | None:
-    """Clean the pages in use, while others write; returns what is done by it. None when others write too fast."""
-    for _ in range(_LOOKS):
-        with generation.env.reading() as txn:
-            snapshot = _snapshot(generation, pages, txn)
-            if snapshot is not None:
-                due = generation.scrub_due(txn)
-                pages.clean_trees(snapshot)
-                return due
-    return None
-
-
-def _snapshot(generation: Scrubbed, pages: PageFile, txn: Transaction) -> PageSnapshot | None:
-    """Return the snapshot of a transaction; None when it may have been overwritten while it was read."""
-    snapshot = pages.snapshot(txn.id())
-    return snapshot if generation.env.last_txn_id == txn.id() else None

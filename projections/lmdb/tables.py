@@ -32,7 +32,7 @@ class Tables:
     """
     The handles of the tables of one environment.
 
-    `meta` holds the position and what else concerns the whole index; `chat_ids` finds chats and tombstones by id,
+    `meta` holds the position and whatever else concerns the whole index; `chat_ids` finds chats and tombstones by id,
     `message_ids` finds messages, and `branch_ids` branches; `order` lists chats by time, `expiry` those that end; `rows` holds what belongs to one chat, chat by chat,
     and `search` the search index of all chats; `blobs` says which chats have which large data. `versioned` holds what belongs to one versioned value (a thread, a state
     or an item), value by value, with `version_rows` and `version_writes`, which have tables of their own as pages get full where all that
@@ -111,11 +111,11 @@ class Tables:
         More than one only where two writers gave the same id to messages of two chats at the same moment.
         """
         cursor = txn.cursor(self.message_ids)
-        found = cursor.set_key(id_key(message_id))
-        while found:
+        is_row = cursor.set_key(id_key(message_id))
+        while is_row:
             chat_no, segment, offset = _LOCATION.unpack(cursor.value())
             yield chat_no, (segment, offset)
-            found = cursor.next_dup()
+            is_row = cursor.next_dup()
 
     def first_location(self, txn: Transaction, message_id: str) -> tuple[int, Place] | None:
         """The first of `locations`, for one look-up."""
@@ -128,11 +128,12 @@ class Tables:
     def first_locations(self, txn: Transaction, message_ids: Iterable[str]) -> dict[str, tuple[int, Place] | None]:
         """The `first_location` of each of many messages, in one pass over the table."""
         keys = {id_key(message_id): message_id for message_id in message_ids}
-        found: dict[str, tuple[int, Place] | None] = dict.fromkeys(keys.values())
+        locations: dict[str, tuple[int, Place] | None] = dict.fromkeys(keys.values())
+        # In the order of the keys, so that each page of the table is visited once.
         for key, value in txn.cursor(self.message_ids).getmulti(sorted(keys)):
             chat_no, segment, offset = _LOCATION.unpack(value)
-            found[keys[key]] = chat_no, (segment, offset)
-        return found
+            locations[keys[key]] = chat_no, (segment, offset)
+        return locations
 
     def put_locations(self, txn: Transaction, chat_no: int, places: Mapping[str, Place]) -> None:
         """Make messages of a chat known."""
@@ -151,11 +152,11 @@ class Tables:
         More than one only where an id was given to branches of several chats.
         """
         cursor = txn.cursor(self.branch_ids)
-        found = cursor.set_key(id_key(branch_id))
-        while found:
+        is_row = cursor.set_key(id_key(branch_id))
+        while is_row:
             value = cursor.value()
             yield to_number(value[:_NUMBER_BYTES]), value[_NUMBER_BYTES:]
-            found = cursor.next_dup()
+            is_row = cursor.next_dup()
 
     def put_branch_key(self, txn: Transaction, branch_id: str, chat_no: int, name: str) -> None:
         """Make a branch known by its id."""
