@@ -168,13 +168,13 @@ class Generation:
         Raises:
             ChainIntegrityError: They do not follow what was applied before.
         """
-        from .log.applying import EventPage
+        from .log.applying import EventBatch
 
         state = state or self.state(txn)
         fresh = [recorded for recorded in events if recorded.position > state.position]
         if not fresh:
             return state
-        page = EventPage(txn, self.tables, state.position, settings)
+        page = EventBatch(txn, self.tables, state.position, settings)
         for recorded in fresh:
             page.take(recorded)
         for tombstone in page.tombstones:

@@ -44,7 +44,7 @@ def pass_over(recorded: Recorded, why: str) -> None:
 
 
 PassOver = Callable[[Recorded, str], None]
-"""Is told of a foreign message, and what is wrong with it."""
+"""Called with a foreign message, and what is wrong with it."""
 
 
 class Settings(msgspec.Struct, kw_only=True):
@@ -52,13 +52,13 @@ class Settings(msgspec.Struct, kw_only=True):
     Settings of how events are applied.
 
     Args:
-        application: Whose position it is that is tracked.
-        partly_erased: Streams of which the log still has events that are left out, and are to be erased.
-        check: Is told each event with the chat as it stands before it, and may refuse it.
-        watch: Is told each event, and the end of its stream with it.
+        application: The application whose position is tracked.
+        partly_erased: Deleted streams that still have events on the log. These are left out, and are to be erased.
+        check: Called with the chat as it stands before an event, and the event, which it may refuse.
+        watch: Called with each event, and the end of its stream with it.
         custom: Projections of users that follow.
         is_checked: Whether the log would not give an event that was damaged, and gives out positions without gaps.
-        pass_over: Is told of foreign messages.
+        pass_over: Called with foreign messages.
     """
 
     application: str
@@ -70,9 +70,9 @@ class Settings(msgspec.Struct, kw_only=True):
     pass_over: PassOver = pass_over
 
 
-class EventPage:
+class EventBatch:
     """
-    Events that are applied together.
+    Events that are applied together, in one write transaction.
 
     A foreign message is passed over: one that no chatledger wrote, that repeats a version, or that does not follow the event
     before it although none can be missing in between. The stream that has it on its subject is noted, to be refused.
@@ -109,6 +109,7 @@ class EventPage:
         if writer is None:
             writer = self._writers[stream] = kind_of(stream).write(self._tables, self._txn, stream)
         head = stream_head(writer)
+        # Asked only where it does not follow at a glance: nearly every event does.
         is_next = event.originator_version == head.version + 1 and event.previous_hash == head.hash
         if not is_next and (wrong := self._wrong(head, recorded)) is not None:
             self._take_foreign(recorded, wrong)
@@ -136,7 +137,7 @@ class EventPage:
         self._entries.append(LogEntry.of(recorded, stream_no=writer.stream_no, previous=head.position, step=step))
 
     def _wrong(self, head: StreamHead, recorded: Recorded) -> str | None:
-        """Why an event that does not follow is not one of its stream; None when others may be missing before it."""
+        """Return why an event that does not follow is a foreign message; None when events may be missing before it."""
         version = recorded.version
         if version <= head.version:
             return f"it repeats version {version} of its stream, which ends with {head.version}"
@@ -144,6 +145,7 @@ class EventPage:
             return None
         if version == head.version + 1:
             return f"it does not name the hash of event {head.version}, which is before it"
+        # A hole between the two may be where the missing events stood. Where every position has an entry, none can be missing.
         self._put_entries()
         between = recorded.position - head.position - 1
         if count_between(self._txn, self._tables, head.position, recorded.position) < between:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,13 +14,8 @@ from ..lmdb.keys import number, to_number
 from ..lmdb.tables import Tables
 from .kinds import STREAM_KINDS, kind_of
 
-if TYPE_CHECKING:
-    import lmdb
-
-    Cursor = lmdb.Cursor[bytes]
-
 NO_STREAM_NO: Final = 0
-"""In place of the number of a stream: the event is a tombstone, which is never erased."""
+"""Stands in place of the number of a stream: the event is a tombstone, which is never erased."""
 FOREIGN_NO: Final = 2**64 - 1
 """The stream number of a message that no chatledger wrote."""
 _HASH_BYTES: Final = 32
@@ -64,7 +59,8 @@ class LogEntry(NamedTuple):
 
 
 def put_entries(txn: Transaction, tables: Tables, entries: Sequence[LogEntry]) -> None:
-    """Add entries; all that are there stand before them."""
+    """Add entries, which stand behind all that are there."""
+    # The distance to the event before takes fewer bytes than its position.
     rows = [
         (number(position), with_checksum(hash_ + _encode((stream_no, position - previous, *step))))
         for position, stream_no, previous, hash_, step in entries
@@ -74,8 +70,8 @@ def put_entries(txn: Transaction, tables: Tables, entries: Sequence[LogEntry]) -
 
 def _parse(position: int, raw: bytes) -> LogEntry:
     row = without_checksum(raw)
-    found = _decode(row[_HASH_BYTES:])
-    return LogEntry(position, found[0], position - found[1], row[:_HASH_BYTES], found[2:])
+    fields = _decode(row[_HASH_BYTES:])
+    return LogEntry(position, fields[0], position - fields[1], row[:_HASH_BYTES], fields[2:])
 
 
 def drop_entries(txn: Transaction, tables: Tables, last: int) -> None:
@@ -86,10 +82,10 @@ def drop_entries(txn: Transaction, tables: Tables, last: int) -> None:
 
 
 def drop_foreign(txn: Transaction, tables: Tables, first: int, until: int) -> int:
-    """Forget the foreign messages from one position to another; how many there were."""
+    """Forget the foreign messages from one position to another; return their number."""
     cursor, end = txn.cursor(tables.log_entries), number(until)
-    found = cursor if cursor.set_range(number(first)) else ()
-    doomed = [key for key, raw in takewhile(lambda row: row[0] <= end, found) if raw[_START] == _FOREIGN_START]
+    rows = cursor if cursor.set_range(number(first)) else ()
+    doomed = [key for key, raw in takewhile(lambda row: row[0] <= end, rows) if raw[_START] == _FOREIGN_START]
     for key in doomed:
         txn.delete(key, db=tables.log_entries)
     return len(doomed)
@@ -98,16 +94,16 @@ def drop_foreign(txn: Transaction, tables: Tables, first: int, until: int) -> in
 def count_between(txn: Transaction, tables: Tables, after: int, before: int) -> int:
     """Return the number of entries between two positions."""
     cursor, end = txn.cursor(tables.log_entries), number(before)
-    found = cursor if cursor.set_range(number(after + 1)) else ()
-    return sum(1 for _ in takewhile(lambda row: row[0] < end, found))
+    rows = cursor if cursor.set_range(number(after + 1)) else ()
+    return sum(1 for _ in takewhile(lambda row: row[0] < end, rows))
 
 
 def streams_between(txn: Transaction, tables: Tables, after: int, until: int) -> set[int]:
     """Return the numbers of the streams that have events after one position, up to another."""
     cursor, end = txn.cursor(tables.log_entries), number(until)
-    found = cursor if cursor.set_range(number(after + 1)) else ()
-    rows = takewhile(lambda row: row[0] <= end, found)
-    return {_parse(to_number(key), raw).stream_no for key, raw in rows} - {NO_STREAM_NO, FOREIGN_NO}
+    rows = cursor if cursor.set_range(number(after + 1)) else ()
+    streams = {_parse(to_number(key), raw).stream_no for key, raw in takewhile(lambda row: row[0] <= end, rows)}
+    return streams - {NO_STREAM_NO, FOREIGN_NO}
 
 
 def entry_at(txn: Transaction, tables: Tables, position: int) -> LogEntry | None:
@@ -120,7 +116,7 @@ def is_deleted(txn: Transaction, tables: Tables, recorded: Recorded) -> bool:
     """
     Return whether an event that the index is past is of a stream that was deleted since.
 
-    The log may have it nevertheless, until it is erased, or again. Nobody is to see it.
+    The log may have it nevertheless until it is erased, or again where the erasure was taken back. Nobody is to see it.
     """
     if isinstance(recorded.body, StreamDeleted):
         return False
@@ -133,8 +129,8 @@ class Compared(NamedTuple):
     The result of comparing events with the entries of their positions.
 
     Args:
-        lost: The first entry of which there is no event, or another one.
-        hidden: Where foreign messages stand among the events, and events of streams that were deleted since.
+        lost: The first entry whose event is not there, or is another.
+        hidden: The positions of foreign messages among the events, and of events of streams that were deleted since.
     """
 
     lost: LogEntry | None
@@ -151,8 +147,12 @@ def compare(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, aft
     start = number(after + 1)
     if after >= until:
         return Compared(None, ())
-    if cursor.set_range(start) and _are_equal(cursor, events, until):
-        return Compared(None, ())
+    # Nearly always the entries are those of just these events, which is found out for little.
+    if cursor.set_range(start) and events and events[-1].position == until:
+        stored = list(islice(cursor.iternext(keys=False), len(events)))
+        is_whole = len(stored) == len(events) and cursor.key() == number(until)
+        if is_whole and [row[:_HASH_BYTES] for row in stored] == [recorded.hash for recorded in events]:
+            return Compared(None, ())
     rows = cursor if cursor.set_range(start) else ()
     unseen = {recorded.position: recorded for recorded in events if recorded.position <= until}
     foreign: list[int] = []
@@ -170,18 +170,6 @@ def compare(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, aft
             break
     gone = [position for position, recorded in unseen.items() if is_deleted(txn, tables, recorded)]
     return Compared(lost, {*foreign, *gone})
-
-
-def _are_equal(cursor: "Cursor", events: Sequence[Recorded], until: int) -> bool:
-    """Whether the next entries are those of all these events, one by one, as nearly always; looked at for little."""
-    if not events or events[-1].position != until:
-        return False
-    rows = list(islice(cursor.iternext(keys=False), len(events)))
-    return (
-        len(rows) == len(events)
-        and cursor.key() == number(until)
-        and [row[:_HASH_BYTES] for row in rows] == [recorded.hash for recorded in events]
-    )
 
 
 def compare_stream(
@@ -208,13 +196,13 @@ def compare_stream(
 
 def _back_to(txn: Transaction, tables: Tables, position: int, seen: int) -> LogEntry | None:
     """The first entry of a stream after `seen`, going back from a later one; None when there is none."""
-    found: LogEntry | None = None
+    earliest: LogEntry | None = None
     while position > seen and (entry := entry_at(txn, tables, position)) is not None:
-        found, position = entry, entry.previous
-    return found
+        earliest, position = entry, entry.previous
+    return earliest
 
 
 def living_stream(txn: Transaction, tables: Tables, stream_no: int) -> str | None:
     """The id of the stream of that number, "" where its first events do not tell it; None when it was deleted."""
-    found = (kind.find(txn, tables, stream_no) for kind in STREAM_KINDS)
-    return next((stream for stream in found if stream is not None), None)
+    streams = (kind.find(txn, tables, stream_no) for kind in STREAM_KINDS)
+    return next((stream for stream in streams if stream is not None), None)

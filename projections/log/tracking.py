@@ -15,6 +15,7 @@ from ..lmdb.environment import Transaction
 T = TypeVar("T")
 
 _POLL_S: Final = 0.05
+"""The longest time between two looks: another process that shares the index may advance a position, and notifies nobody here."""
 
 
 class _Tracked(Protocol):
