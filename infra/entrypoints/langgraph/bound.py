@@ -140,34 +140,34 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         """Return this saver with a serializer that may load more; the two share no decoded values."""
         return cast("Self", super().with_allowlist(extra_allowlist))
 
-    def _tuple(self, found: StoredCheckpoint, reader: Reader) -> CheckpointTuple:
-        record = found.record
+    def _tuple(self, stored: StoredCheckpoint, reader: Reader) -> CheckpointTuple:
+        record = stored.record
         is_ours = record.runtime == self._runtime
         checkpoint: dict[str, Any] = {"id": record.id}
         if is_ours:
             checkpoint = unpack(self.serde.loads_typed(record.frames[CHECKPOINT]), record.id)
         fields = record.fields if is_ours else {}
-        checkpoint[VALUES] = {name: reader.decode(ref.digest, found.pieces) for name, ref in fields.items()}
-        parent_id = found.parent_id
+        checkpoint[VALUES] = {name: reader.decode(ref.digest, stored.pieces) for name, ref in fields.items()}
+        parent_id = stored.parent_id
         return CheckpointTuple(
-            config=self._config(found.thread_id, record.line, record.id),
+            config=self._config(stored.thread_id, record.line, record.id),
             checkpoint=cast("Checkpoint", checkpoint),
             metadata=self._metadata(record),
-            parent_config=None if parent_id is None else self._config(found.thread_id, record.line, parent_id),
+            parent_config=None if parent_id is None else self._config(stored.thread_id, record.line, parent_id),
             pending_writes=[
-                (write.task_id, write.channel, reader.decode(write.digest, found.pieces)) for write in found.writes
+                (write.task_id, write.channel, reader.decode(write.digest, stored.pieces)) for write in stored.writes
             ]
             if is_ours
             else [],
         )
 
     def _learn(self) -> None:
-        """Note the classes of the calling graph, before a worker thread decodes for it: there no graph is among the callers."""
+        """Note the classes of the calling graph, which a worker thread does not have among its callers: call it before."""
         if isinstance(self._serde, StateSerializer):
             self._serde.learn(self._decoded.forget)
 
     def _reader(self) -> Reader:
-        """One reading of values that belong together."""
+        """Return a reader for values that are read together."""
         self._learn()
         return Reader(self._serde, self._decoded.makers)
 
@@ -251,11 +251,11 @@ class BoundSaver(BaseCheckpointSaver[Any]):
     def _is_ours(self, namespace: str) -> bool:
         return self._root is None or is_within(namespace, self._root)
 
-    def _note_assistant(self, config: RunnableConfig, found: CheckpointTuple) -> None:
+    def _note_assistant(self, config: RunnableConfig, read: CheckpointTuple) -> None:
         """Warn, once for each thread, when an assistant goes on from another one's state."""
         if self._root is not None or self._by_assistant:
             return
-        asking, wrote = config.get("configurable", {}).get(ASSISTANT_ID), found.metadata.get(ASSISTANT_ID)
+        asking, wrote = config.get("configurable", {}).get(ASSISTANT_ID), read.metadata.get(ASSISTANT_ID)
         thread_id = thread_id_of(config)
         if not asking or not wrote or str(asking) == str(wrote) or thread_id in self._mixed:
             return

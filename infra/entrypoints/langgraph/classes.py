@@ -6,6 +6,7 @@ import inspect
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, cast
 
@@ -57,7 +58,7 @@ def classes_of(graph: "Graph") -> set[type]:
     if builder is not None:
         annotations += [builder.state_schema, builder.input_schema, builder.output_schema]
         annotations += [node.input_schema for node in builder.nodes.values()]
-        annotations += [one.input_schema for named in builder.branches.values() for one in named.values()]
+        annotations += [branch.input_schema for by_name in builder.branches.values() for branch in by_name.values()]
     channels: dict[str, Any] = vars(graph)["channels"]
     for channel in channels.values():
         annotations += [getattr(channel, "ValueType", None), getattr(channel, "UpdateType", None)]
@@ -71,12 +72,12 @@ def classes_of(graph: "Graph") -> set[type]:
 def _named_by(annotations: Iterable[Any]) -> set[type]:
     """The classes that annotations name, at any depth."""
     waiting, seen = list(annotations), dict[int, Any]()
-    found: set[type] = set()
+    classes: set[type] = set()
     while waiting:
         annotation = waiting.pop()
         if id(annotation) in seen:
             continue
-        seen[id(annotation)] = annotation  # kept, so that no other one gets its id
+        seen[id(annotation)] = annotation  # kept, as the id of an annotation that is gone may be given to another
         if not isinstance(annotation, type) or typing.get_origin(annotation) is not None:
             waiting += _parts(annotation)
             continue
@@ -84,10 +85,10 @@ def _named_by(annotations: Iterable[Any]) -> set[type]:
         if is_typeddict(annotation) or (not is_known and _is_data(annotation)):
             waiting += _fields(annotation)
         if _is_data(annotation):
-            found.add(annotation)
+            classes.add(annotation)
         if annotation.__module__.partition(".")[0] not in _ROOTS:
             waiting += type.__subclasses__(annotation)
-    return found
+    return classes
 
 
 def _parts(annotation: Any) -> list[Any]:
@@ -98,7 +99,7 @@ def _parts(annotation: Any) -> list[Any]:
     if origin is Literal:
         return [type(value) for value in arguments if isinstance(value, Enum)]
     if origin is not None:
-        nested = [one for argument in arguments if isinstance(argument, list) for one in cast("list[Any]", argument)]
+        nested = [part for argument in arguments if isinstance(argument, list) for part in cast("list[Any]", argument)]
         return [origin, *nested, *(argument for argument in arguments if not isinstance(argument, list))]
     if isinstance(annotation, TypeVar):
         return [_value_of(annotation, "__bound__"), *(_value_of(annotation, "__constraints__") or ())]
@@ -106,10 +107,10 @@ def _parts(annotation: Any) -> list[Any]:
 
 
 def _value_of(annotation: Any, name: str) -> Any:
-    """An attribute of an annotation, which Python 3.12 evaluates now; None where a name in it cannot be resolved."""
+    """An attribute of an annotation, which Python 3.12 evaluates when it is read; None where a name in it cannot be resolved."""
     try:
         return getattr(annotation, name, None)
-    except Exception:  # noqa: BLE001 - as of hints
+    except Exception:  # noqa: BLE001 - as for hints: a name that only type checkers know must not stop a graph
         return None
 
 
@@ -145,22 +146,26 @@ def _hints_of(kind: Any) -> dict[str, Any]:
 def _returned(functions: Iterable[Any]) -> list[Any]:
     """The annotations of what tasks and agents return that these functions call, themselves or through others of their module."""
     waiting, seen = [_inner(function) for function in functions], set[int]()
-    found: list[Any] = []
+    annotations: list[Any] = []
     while waiting:
         function = waiting.pop()
         if function is None or id(function) in seen:
             continue
         seen.add(id(function))
-        for value in _names_in(function):
+        used = [function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__]
+        for cell in function.__closure__ or ():
+            with suppress(ValueError):  # a variable of a function around it that is not assigned yet
+                used.append(cell.cell_contents)
+        for value in used:
             kind = cast("type[Any]", type(value))  # not `isinstance`, as objects may stand in for others
             if kind.__module__ == _ANSWERS:
-                found.append(getattr(value, "schema", None))
+                annotations.append(getattr(value, "schema", None))
             elif kind.__module__ == _TASKS:
                 waiting.append(_inner(value))
-                found.append(_hints_of(waiting[-1]).get("return"))
+                annotations.append(_hints_of(waiting[-1]).get("return"))
             elif kind is types.FunctionType and value.__module__ == function.__module__:
                 waiting.append(_inner(value))
-    return found
+    return annotations
 
 
 def _inner(function: Any) -> types.FunctionType | None:
@@ -170,14 +175,3 @@ def _inner(function: Any) -> types.FunctionType | None:
     unwrapped = inspect.unwrap(function) if callable(function) else None
     inner = getattr(unwrapped, "__func__", unwrapped)
     return inner if isinstance(inner, types.FunctionType) else None
-
-
-def _names_in(function: types.FunctionType) -> list[Any]:
-    """The values of the names that a function uses of its module and of the functions around it."""
-    named = [function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__]
-    for cell in function.__closure__ or ():
-        try:
-            named.append(cell.cell_contents)
-        except ValueError:  # not assigned yet
-            continue
-    return named

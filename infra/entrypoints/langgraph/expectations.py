@@ -30,48 +30,49 @@ class _How(Enum):
     PUT = "put"
 
 
-class _Known(NamedTuple):
+class _CheckpointOrigin(NamedTuple):
     how: _How
     putter: Flow | None = None
-    """The saver that put it, if it was this one."""
+    """The flow of the run that put it, if it was put by this saver."""
     is_left_over: bool | None = False
-    """Whether it was put after the end of its run: a cancelled one does not wait for its last checkpoints. None: it is on its way."""
+    """Whether it was put after the end of its run: a cancelled run does not wait for its last checkpoints. None: it is on its way."""
 
 
 class Expectations:
     """
-    The latest known checkpoint of each namespace. None stands for a namespace that was found empty.
+    The checkpoints that a saver has read or put, and how. None stands for a namespace that was found empty.
 
-    Who goes on from the latest one means to continue the thread, and must not when somebody else did: another writer, or
-    another run of this saver. Who goes on from one that was named forks it. And who goes on from what this saver put itself
-    may do so several times, beside what this saver put, but not beside what others did.
+    A run that goes on from the latest checkpoint means to continue the thread, and must not when somebody else did: another writer,
+    or another run of this saver. A run that goes on from a checkpoint that it named forks it. And what this saver put itself may
+    be gone on from several times, beside what this saver put, but not beside what others did.
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[_Key, _Known] = OrderedDict()
+        self._known: OrderedDict[_Key, _CheckpointOrigin] = OrderedDict()
         self._lock = threading.Lock()
 
     def note(
         self, thread_id: str, namespace: str, checkpoint_id: str | None, *, is_named: bool, is_missed: bool = False
     ) -> None:
         """
-        Note that a checkpoint was read, as the latest one or none.
+        Note that a checkpoint was read as the latest of its namespace, or that there is none.
 
-        Or else it `is_named`, by its id or as the latest before another one: whoever did so means to go back. With `is_missed`
-        the one that was named was not there.
+        Or else it `is_named`, by its id or as the latest before another one: a run that reads it so means to go back. With
+        `is_missed` a checkpoint that was named was not there.
         """
         key, how = (thread_id, namespace, checkpoint_id), _How.BY_NAME if is_named else _How.AS_LATEST
         how = _How.MISSED if is_missed else how
         with self._lock:
-            self._keep(key, self._known.get(key, _Known(how))._replace(how=how))
+            self._keep(key, self._known.get(key, _CheckpointOrigin(how))._replace(how=how))
 
     @contextmanager
     def putting(self, thread_id: str, namespace: str, checkpoint_id: str) -> Generator[None]:
         """Note a checkpoint as this saver's own before others can see it."""
+        # Whoever reads it goes on at once, maybe before `put` has returned here, and is not to find it a stranger's.
         key, putter = (thread_id, namespace, checkpoint_id), _current_flow()
         with self._lock:
             before = self._known.get(key)
-            self._keep(key, _Known(_How.PUT, putter, is_left_over=None))
+            self._keep(key, _CheckpointOrigin(_How.PUT, putter, is_left_over=None))
         try:
             yield
         except ChatledgerError:
@@ -81,46 +82,48 @@ class Expectations:
                     self._keep(key, before)
             raise
         with self._lock:
-            self._keep(key, _Known(_How.PUT, putter, is_left_over=_is_over(putter)))
+            self._keep(key, _CheckpointOrigin(_How.PUT, putter, is_left_over=_is_over(putter)))
 
     def is_continuing(self, thread_id: str, namespace: str, parent_id: str | None) -> bool:
-        """Whether one that is put below that parent is to continue the thread."""
-        known = self._of(thread_id, namespace, parent_id)
-        return known is not None and known.how not in {_How.BY_NAME, _How.MISSED}
+        """Whether a checkpoint that is put below that parent is meant to continue the thread."""
+        origin = self._of(thread_id, namespace, parent_id)
+        return origin is not None and origin.how not in {_How.BY_NAME, _How.MISSED}
 
     def was_missed(self, thread_id: str, namespace: str, checkpoint_id: str) -> bool:
-        """Whether it was looked for by its id, and was not there: who goes on from it takes nothing for its state."""
-        known = self._of(thread_id, namespace, checkpoint_id)
-        return known is not None and known.how is _How.MISSED
+        """Whether it was looked for by its id, and was not there: a run that goes on from it takes nothing for its state."""
+        origin = self._of(thread_id, namespace, checkpoint_id)
+        return origin is not None and origin.how is _How.MISSED
 
     def may_branch(self, thread_id: str, namespace: str, parent_id: str | None, latest_id: str) -> bool:
-        """Whether one that is put below that parent may begin a branch beside what is the latest."""
+        """Whether a checkpoint that is put below that parent may begin a branch beside the latest."""
         parent, latest = self._of(thread_id, namespace, parent_id), self._of(thread_id, namespace, latest_id)
         if latest is None or latest.putter is None:
             return False
         # No run ends by itself before all that it puts is stored.
         is_left_over = _is_over(latest.putter) if latest.is_left_over is None else latest.is_left_over
-        is_own = is_left_over or _are_one(latest.putter, _current_flow())
+        here = _current_flow()
+        # Of a flow that has ended only the reference is left to compare.
+        is_own = is_left_over or latest.putter is here or (here() is not None and here() is latest.putter())
         return is_own or (parent is not None and parent.how is _How.PUT)
 
     def was_put(self, thread_id: str, namespace: str, checkpoint_id: str) -> bool:
         """Whether this saver put it."""
-        known = self._of(thread_id, namespace, checkpoint_id)
-        return known is not None and known.putter is not None
+        origin = self._of(thread_id, namespace, checkpoint_id)
+        return origin is not None and origin.putter is not None
 
-    def _of(self, thread_id: str, namespace: str, checkpoint_id: str | None) -> _Known | None:
+    def _of(self, thread_id: str, namespace: str, checkpoint_id: str | None) -> _CheckpointOrigin | None:
         with self._lock:
             return self._known.get((thread_id, namespace, checkpoint_id))
 
-    def _keep(self, key: _Key, known: _Known) -> None:
-        self._known[key] = known
+    def _keep(self, key: _Key, origin: _CheckpointOrigin) -> None:
+        self._known[key] = origin
         self._known.move_to_end(key)
         if len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
 
 
 def begin_flow() -> None:
-    """Take note that a run reads a thread here: what it puts, LangGraph puts from other tasks and threads, in copies of this context."""
+    """Note that a run reads a thread here: what it puts, LangGraph puts from other tasks and threads, in copies of this context."""
     _flow.set(_here())
 
 
@@ -142,13 +145,8 @@ def _here() -> Flow:
     return weakref.ref(task or threading.current_thread())
 
 
-def _are_one(one: Flow, other: Flow) -> bool:
-    found = one()
-    return one is other or (found is not None and found is other())
-
-
 def _is_over(flow: Flow) -> bool:
-    found = flow()
-    if isinstance(found, asyncio.Task):
-        return found.done()
-    return found is None or not found.is_alive()
+    runner = flow()
+    if isinstance(runner, asyncio.Task):
+        return runner.done()
+    return runner is None or not runner.is_alive()

@@ -50,7 +50,7 @@ def observe(
     if not isinstance(builder, StateGraph) or not builder.nodes:
         msg = "observe needs a StateGraph, before compile and with its nodes"
         raise InvalidValueError(msg)
-    told = StateObservers() if observers is None else observers
+    notified = StateObservers() if observers is None else observers
 
     def is_end(name: str) -> bool:
         return (name, END) in builder.edges if ends is None else name in ends
@@ -58,26 +58,26 @@ def observe(
     for name, spec in builder.nodes.items():
         if not spec.is_error_handler:
             runnable = cast("Runnable[Any, Any]", spec.runnable)
-            observed = _observed(name, runnable, told, _reducers_of(builder), is_end)
+            observed = _observed(name, runnable, notified, _reducers_of(builder), is_end)
             builder.nodes[name] = replace(spec, runnable=cast("Any", observed))
-    return told
+    return notified
 
 
 def _observed(
-    name: str, node: Runnable[Any, Any], told: StateObservers, reducers: Reducers, is_end: Callable[[str], bool]
+    name: str, node: Runnable[Any, Any], notified: StateObservers, reducers: Reducers, is_end: Callable[[str], bool]
 ) -> Runnable[Any, Any]:
     """A node that notifies observers of its transition: a `RunnableLambda` around it, in which LangGraph finds subgraphs."""
 
     def run(state: Any, config: RunnableConfig) -> Any:
         returned, change = _step(state, node.invoke(state, config), name, reducers, is_end=is_end(name))
         if change is not None:
-            told.notify(change)
+            notified.notify(change)
         return returned
 
     async def run_async(state: Any, config: RunnableConfig) -> Any:
         returned, change = _step(state, await node.ainvoke(state, config), name, reducers, is_end=is_end(name))
         if change is not None:
-            await told.notify_async(change)
+            await notified.notify_async(change)
         return returned
 
     return RunnableLambda(run, run_async, name="observed")
@@ -91,20 +91,18 @@ def _step(
     if updates is None:
         return returned, None
     mark = {"current_node": node, "is_final_state": is_end}
-    reduced = before = _fields_of(state)
+    if is_dataclass(state):
+        present = (field.name for field in fields(state) if hasattr(state, field.name))
+        before: dict[str, Any] = {name: getattr(state, name) for name in present}
+    else:  # a dict, or a model of Pydantic, which yields its fields
+        before = dict(state)
+    reduced = before
     for update in updates[:-1]:
         reduced = reduce_state(reduced, update, reducers=reducers)
     last = transition(reduced, updates[-1] if updates else None, node, is_end=is_end, reducers=reducers)
     change = Transition(old=before, new=last.new, node=node, diff=get_state_diff(before, last.new))
     # Without a reducer the mark takes the place of all metadata, so it brings them along.
     return _marked(returned, mark if _METADATA in reducers else change.new[_METADATA]), change
-
-
-def _fields_of(state: Any) -> dict[str, Any]:
-    """The fields of a state that is a dict, a model of Pydantic or a dataclass."""
-    if is_dataclass(state):
-        return {field.name: getattr(state, field.name) for field in fields(state) if hasattr(state, field.name)}
-    return dict(state)
 
 
 def _updates(returned: Any, node: str) -> list[Update] | None:
@@ -122,9 +120,9 @@ def _updates(returned: Any, node: str) -> list[Update] | None:
             return [{field: value} for field, value in cast("Sequence[tuple[str, Any]]", update)]
         return _updates(update, node)
     if isinstance(returned, list | tuple):
-        found = [_updates(one, node) for one in cast("Sequence[Any]", returned)]
-        own = [one for one in found if one is not None]
-        return [update for one in own for update in one] if own or not found else None
+        by_part = [_updates(part, node) for part in cast("Sequence[Any]", returned)]
+        own = [updates for updates in by_part if updates is not None]
+        return [update for updates in own for update in updates] if own or not by_part else None
     msg = f"node {node!r} returned {type(returned).__name__}; a graph that is observed takes a dict, a Command or None"
     raise InvalidValueError(msg)
 
@@ -139,9 +137,9 @@ def _marked(returned: Any, mark: Mapping[str, Any]) -> Any:
         parts = cast("Sequence[Any]", returned)
         is_of_pairs = all(isinstance(part, tuple) for part in parts)
         return [*parts, (_METADATA, dict(mark)) if is_of_pairs else {_METADATA: dict(mark)}]
-    given: Mapping[str, Any] = returned or {}
-    metadata: Mapping[str, Any] = given.get(_METADATA) or {}
-    return {**given, _METADATA: {**metadata, **mark}}
+    update: Mapping[str, Any] = returned or {}
+    metadata: Mapping[str, Any] = update.get(_METADATA) or {}
+    return {**update, _METADATA: {**metadata, **mark}}
 
 
 def _reducers_of(builder: "StateGraph[Any, Any, Any, Any]") -> Reducers:

@@ -31,20 +31,17 @@ def next_version(current: Any) -> Any:
     Raises:
         InvalidValueError: It is no version that a saver of LangGraph makes.
     """
-    if current is None:
-        return _text(1)
     if isinstance(current, int | float) and not isinstance(current, bool):
         return current + 1
-    if isinstance(current, str):
-        number = current.partition(".")[0]
-        if number.isdecimal():
-            return _text(int(number) + 1)
-    msg = f"a channel version must be a number or text that begins with one, not {current!r}"
-    raise InvalidValueError(msg)
+    number = "0" if current is None else current.partition(".")[0] if isinstance(current, str) else ""
+    if not number.isdecimal():
+        msg = f"a channel version must be a number or text that begins with one, not {current!r}"
+        raise InvalidValueError(msg)
+    return _FORM % (int(number) + 1, random.randrange(_RANDOM))  # noqa: S311 - tells forks apart, hides nothing
 
 
 def packed_version(version: Any) -> Any:
-    """A version in few bytes: one of ours as a number, other text as it is, and anything else as the only item of a list."""
+    """A version in few bytes: ours as a number, other text as it is, and anything else as the only item of a list."""
     if not isinstance(version, str):
         return [version]
     if len(version) != _DIGITS + 1 + _RANDOM_DIGITS or not version.isascii():
@@ -59,16 +56,8 @@ def packed_version(version: Any) -> Any:
 def unpacked_version(packed: Any) -> Any:
     """The version again."""
     if isinstance(packed, int):
-        return _of_parts(*divmod(packed, _RANDOM))
+        return _FORM % divmod(packed, _RANDOM)
     return cast("list[Any]", packed)[0] if isinstance(packed, list) else packed
-
-
-def _text(number: int) -> str:
-    return _of_parts(number, random.randrange(_RANDOM))  # noqa: S311 - tells forks apart, hides nothing
-
-
-def _of_parts(number: int, tail: int) -> str:
-    return _FORM % (number, tail)
 
 
 _FORMAT: Final = 1
@@ -160,23 +149,23 @@ def versions_of(packed: Any) -> dict[str, Any]:
 
 
 def _is_usual(checkpoint: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint has the form that LangGraph gives it, so that it comes back from `unpack` as it was."""
     if not _REQUIRED <= checkpoint.keys() <= _KNOWN or type(checkpoint["versions_seen"]) is not dict:
         return False
     seen = cast("dict[Any, Any]", checkpoint["versions_seen"])
     updated = checkpoint.get("updated_channels")
-    return (
-        (updated is None or (type(updated) is list and _are_text(cast("list[Any]", updated))))
-        and _are_text(seen)
-        and all(map(_has_versions, (checkpoint["channel_versions"], *seen.values())))
-    )
-
-
-def _has_versions(value: Any) -> bool:
-    """Whether it is a dict of versions by name, which plain equality tells apart."""
-    if type(value) is not dict:
+    if not (updated is None or (type(updated) is list and _are_text(cast("list[Any]", updated)))):
         return False
-    by_name = cast("dict[Any, Any]", value)
-    return _are_text(by_name) and _KINDS.issuperset(map(type, by_name.values()))
+    if not _are_text(seen):
+        return False
+    for versions in (checkpoint["channel_versions"], *seen.values()):
+        if type(versions) is not dict:
+            return False
+        by_name = cast("dict[Any, Any]", versions)
+        # Versions are looked up by equality and type: of other kinds it is not known that equal means the same.
+        if not (_are_text(by_name) and _KINDS.issuperset(map(type, by_name.values()))):
+            return False
+    return True
 
 
 def _are_text(values: Iterable[Any]) -> bool:
@@ -201,7 +190,9 @@ def _packed_time(text: Any) -> Any:
         number = (time - _EPOCH) // _US
     except (TypeError, ValueError):
         return text
-    return number if _time(number) == text else text
+    return (
+        number if _time(number) == text else text
+    )  # another zone, or another way to write it, would not come back as it was
 
 
 def _time(packed: Any) -> Any:

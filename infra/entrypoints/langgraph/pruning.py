@@ -30,7 +30,7 @@ def plan_prune(
     """
     names = [name for name in thread.lines() if is_ours(name)]
     records = {name: list(thread.versions(name)) for name in names}
-    readable = {name: [record for record in found if record.skeleton is None] for name, found in records.items()}
+    readable = {name: [record for record in line if record.skeleton is None] for name, line in records.items()}
     kept = {(name, record.id) for name in names for record in readable[name][:keep_last]}
     for name in names:
         root = root_of(name)
@@ -38,8 +38,11 @@ def plan_prune(
             continue
         if ":" in name[len(root) :]:
             roots = {record.id for record in records[root]}
-            started = {record.id: _started_from(record, metadata_of) for record in readable[name]}
-            kept -= {(name, one) for one, at in started.items() if at in roots and (root, at) not in kept}
+            for record in readable[name]:
+                parents: dict[str, str] = metadata_of(record).get("parents") or {}
+                started_from = parents.get("")
+                if started_from in roots and (root, started_from) not in kept:
+                    kept.discard((name, record.id))
         else:
             for past in readable[root][1:keep_last]:
                 before = (record for record in readable[name] if record.id < past.id)
@@ -48,19 +51,13 @@ def plan_prune(
     return _with_skeletons(thread, gone, metadata_of)
 
 
-def _started_from(record: VersionRecord, metadata_of: MetadataOf) -> str | None:
-    """The root checkpoint that the call which made a checkpoint started from."""
-    parents: dict[str, str] = metadata_of(record).get("parents") or {}
-    return parents.get("")
-
-
 def plan_removal(thread: IndexedVersioned, keys: Iterable[VersionKey], metadata_of: MetadataOf) -> Removal:
     """Return the removal of these checkpoints."""
     return _with_skeletons(thread, set(keys), metadata_of)
 
 
 def _with_skeletons(thread: IndexedVersioned, gone: set[VersionKey], metadata_of: MetadataOf) -> Removal:
-    """The removal of these, of which skeletons stay where later checkpoints need them; those that are so already stay so."""
+    """Return the removal of these checkpoints. Skeletons stay where later checkpoints need them; what is a skeleton stays so."""
     needed: dict[VersionKey, set[str]] = {}
     bare: dict[VersionKey, tuple[str, ...]] = {}
     for namespace in dict.fromkeys(namespace for namespace, _ in gone):
@@ -121,8 +118,8 @@ def plan_migration(
     names = [name for name in thread.lines() if not name.startswith(ASSISTANT)]
     for name in sorted(names, key=bool):  # the root first: calls of subgraphs name its checkpoints
         records = {record.id: record for record in thread.versions(name) if record.skeleton is None}
-        metadata = {checkpoint_id: metadata_of(one) for checkpoint_id, one in records.items()}
-        owners = {checkpoint_id: _assistant(one, roots) for checkpoint_id, one in metadata.items()}
+        metadata = {checkpoint_id: metadata_of(record) for checkpoint_id, record in records.items()}
+        owners = {checkpoint_id: _assistant(fields, roots) for checkpoint_id, fields in metadata.items()}
         if not name:
             roots.update({checkpoint_id: owner for checkpoint_id, owner in owners.items() if owner is not None})
         left: set[str | None] = set()
@@ -132,6 +129,7 @@ def plan_migration(
                 continue
             parent_id, is_near = _own_parent(records[checkpoint_id], records, owners)
             is_cut = not is_near or parent_id in left
+            # A delta channel is made from the writes of all ancestors, and these would not come along.
             if owner is None or (is_cut and delta_channels(records[checkpoint_id], metadata[checkpoint_id])):
                 left.add(checkpoint_id)
                 migration.left.append((name, checkpoint_id))
@@ -144,12 +142,12 @@ def plan_migration(
 
 def _assistant(metadata: Any, roots: dict[str, str]) -> str | None:
     parents: dict[str, str] = metadata.get("parents") or {}
-    found: Any = metadata.get("assistant_id") or roots.get(parents.get("", ""))
+    assistant_id: Any = metadata.get("assistant_id") or roots.get(parents.get("", ""))
     try:
-        assistant_namespace(found)
+        assistant_namespace(assistant_id)
     except NamespaceError:
         return None
-    return str(found)
+    return str(assistant_id)
 
 
 def _own_parent(

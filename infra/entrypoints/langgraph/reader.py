@@ -1,4 +1,4 @@
-"""Decoding values from pieces. What was decoded is kept and copied for the next reader, who may change what he got."""
+"""Decoding values from pieces. What was decoded is kept, and copied for each reader, which may change its copy."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
@@ -32,14 +32,10 @@ _IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, complex, type(None)
 _new: Final[Callable[[Any], Any]] = object.__new__
 
 
-def _setter(name: str) -> Callable[[Any, Any], None]:
-    """The function that sets an attribute of a model, past the model's own checks and without looking for it each time."""
-    setter: Callable[[Any, Any], None] = vars(BaseModel)[name].__set__
-    return setter
-
-
-_set_fields, _set_given, _set_extra, _set_private = map(
-    _setter, ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+_SLOTS: Final = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+# Past the checks of models, which what is copied has passed, and without a look-up of the attribute each time.
+_set_fields, _set_given, _set_extra, _set_private = (
+    cast("Callable[[Any, Any], None]", vars(BaseModel)[name].__set__) for name in _SLOTS
 )
 
 
@@ -52,7 +48,7 @@ def maker_of(value: Any) -> Maker:
     Return a function that makes copies of a value, which callers may change.
 
     Raises:
-        UncopiableError: Of such a value none is made.
+        UncopiableError: Values of this kind are not copied here.
     """
     kind = cast("type[Any]", type(value))
     if kind in _IMMUTABLE:
@@ -62,7 +58,8 @@ def maker_of(value: Any) -> Maker:
     if kind is dict:
         return _dict_maker(value) if value else dict
     if kind is tuple:
-        return _tuple_maker(value)
+        makers = [maker_of(element) for element in value]
+        return lambda: tuple(make() for make in makers)
     if is_message(kind):
         return _message_maker(value)
     raise UncopiableError
@@ -73,11 +70,6 @@ def _list_maker(value: list[Any]) -> Maker:
         return list(value).copy
     makers = [maker_of(element) for element in value]
     return lambda: [make() for make in makers]
-
-
-def _tuple_maker(value: tuple[Any, ...]) -> Maker:
-    makers = [maker_of(element) for element in value]
-    return lambda: tuple(make() for make in makers)
 
 
 def _parted(value: dict[Any, Any]) -> tuple[dict[Any, Any], list[tuple[Any, Maker]]]:
@@ -106,17 +98,17 @@ def _message_maker(message: Any) -> Maker:
         raise UncopiableError
     fixed, changing = _parted(message.__dict__)
     make_extra = maker_of(message.__pydantic_extra__)
-    given = set(message.__pydantic_fields_set__)
+    fields_set = set(message.__pydantic_fields_set__)
     # Pydantic only ever adds to this set, and to a full one nothing: so copies share it, which halves the garbage
     # collector's work on long lists of messages.
-    is_full = given >= kind.model_fields.keys()
+    is_full = fields_set >= kind.model_fields.keys()
 
     def make() -> Any:
         fresh, fields = _new(kind), fixed.copy()
         for key, make_item in changing:
             fields[key] = make_item()
         _set_fields(fresh, fields)
-        _set_given(fresh, given if is_full else given.copy())
+        _set_given(fresh, fields_set if is_full else fields_set.copy())
         _set_extra(fresh, make_extra())
         _set_private(fresh, None)
         return fresh
@@ -164,22 +156,23 @@ class Reader:
         self._here: dict[bytes, Maker] = {}
 
     def is_known(self, digest: bytes) -> bool:
-        """Whether a piece and what it is made of need not be read, as its value is remembered; for this reader it stays so."""
+        """Whether a piece and what it is made of need not be read, as its value is remembered."""
         if digest in self._here:
             return True
-        known = self._makers.get(digest)
-        if known is not None:
-            self._here[digest] = known
-        return known is not None
+        make = self._makers.get(digest)
+        # Held for this reader: the cache may forget it before it is decoded, and its pieces were not read.
+        if make is not None:
+            self._here[digest] = make
+        return make is not None
 
     def decode(self, digest: bytes, pieces: Mapping[bytes, Content]) -> Any:
         """The value of a piece, where `pieces` has all that is not known."""
         return self._maker(digest, pieces)()
 
     def _maker(self, digest: bytes, pieces: Mapping[bytes, Content]) -> Maker:
-        known = self._here.get(digest)
-        if known is not None:
-            return known
+        remembered = self._here.get(digest)
+        if remembered is not None:
+            return remembered
         content = pieces[digest]
         if isinstance(content, ListNode):
             return self._list_maker(digest, content, pieces)
@@ -188,7 +181,7 @@ class Reader:
             make = self._leaf_maker(content.type, data)
             self._makers.put_leaf(digest, make, len(data))
         else:
-            assert not isinstance(content, Edited), "who read the pieces has put leaves together"
+            assert not isinstance(content, Edited), "leaves were put together when the pieces were read"
             makers = self._children(content, pieces)
             make = (
                 _dict_reader(content.keys, makers)
@@ -203,12 +196,13 @@ class Reader:
         return [self._maker(child, pieces) for child in split_digests(content.children)]
 
     def _list_maker(self, digest: bytes, content: ListNode, pieces: Mapping[bytes, Content]) -> "_ListMaker":
-        """Also those of the lists that it grew out of, which are likely to be asked for next."""
+        """Return the maker of a list, after those of the lists that it grew out of."""
+        # These are those of the checkpoints before, which a history asks for next. A loop, as there may be thousands of them.
         grown = [(digest, content)]
         make: Maker | None = None
         while content.base and (make := self._here.get(content.base)) is None:
             base = pieces[content.base]
-            assert isinstance(base, ListNode), "who read the pieces has looked"
+            assert isinstance(base, ListNode), "it was checked when the pieces were read"
             grown.append((content.base, base))
             content = base
         if not isinstance(make, _ListMaker | None):
@@ -229,6 +223,7 @@ class Reader:
                 return maker_of(value)
             except UncopiableError:
                 pass
+        # The value itself goes to the first reader, and the next ones decode it anew.
         first = [value]
 
         def make() -> Any:
@@ -271,12 +266,12 @@ def delta_history(
     thread: IndexedVersioned, namespace: str, checkpoint_id: str | None, channels: Sequence[str], reader: Reader
 ) -> Mapping[str, DeltaChannelHistory]:
     """
-    Of each channel its writes at the ancestors of a checkpoint, oldest first, up to the nearest ancestor with a value of it.
+    The writes of each channel at the ancestors of a checkpoint, oldest first, up to the nearest ancestor with a value of it.
 
-    That value is the seed, and that ancestor's own writes come after it; None is no seed, as the channel is empty there. Only
-    ancestors count: forks share the namespace.
+    That value is the seed, and that ancestor's own writes come after it; None is no seed, as the channel is empty there.
     """
     target = thread.newest(namespace) if checkpoint_id is None else thread.version(namespace, checkpoint_id)
+    # Not the namespace in order: forks share it, and what they wrote is not of this line.
     line = () if target is None else ancestors(target, lambda some_id: thread.version(namespace, some_id))
     backwards: dict[str, list[tuple[str, str, bytes]]] = {channel: [] for channel in channels}
     seeds: dict[str, bytes] = {}

@@ -164,18 +164,18 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         thread_id, namespace = self._place(config)
         checkpoint_id = get_checkpoint_id(config) or None
         reader = self._reader()
-        found = self._threads.get(thread_id, namespace, checkpoint_id, is_known=reader.is_known)
-        read_id = checkpoint_id or (None if found is None else found.record.id)
+        stored = self._threads.get(thread_id, namespace, checkpoint_id, is_known=reader.is_known)
+        read_id = checkpoint_id or (None if stored is None else stored.record.id)
         is_named = checkpoint_id is not None
-        is_missed = is_named and found is None and checkpoint_id != BEGINNING
+        is_missed = is_named and stored is None and checkpoint_id != BEGINNING
         self._expectations.note(thread_id, namespace, read_id, is_named=is_named, is_missed=is_missed)
-        if found is None:
+        if stored is None:
             return None
         if self._is_refreshed_by_reads and self._ttl_ms is not None:
             self._threads.refresh(thread_id, self._ttl_ms)
-        if found.record.runtime != self._runtime:
-            raise RuntimeMismatchError(thread_id, found.record.id, found=found.record.runtime, expected=self._runtime)
-        tuple_ = self._tuple(found, reader)
+        if stored.record.runtime != self._runtime:
+            raise RuntimeMismatchError(thread_id, stored.record.id, found=stored.record.runtime, expected=self._runtime)
+        tuple_ = self._tuple(stored, reader)
         self._note_assistant(config, tuple_)
         return tuple_
 
@@ -199,12 +199,12 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         """
         listed = self._listed(config, filter, before, limit)
         while True:
-            # Whoever keeps them all has more and more containers, at all of which the collector would look time and again.
+            # A caller that keeps them all has more and more containers, at all of which the collector would look time and again.
             with only_new_collected():
-                found = next(listed, None)
-            if found is None:
+                checkpoint = next(listed, None)
+            if checkpoint is None:
                 return
-            yield found
+            yield checkpoint
 
     def _listed(
         self,
@@ -230,7 +230,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             return all(metadata.get(key) == value for key, value in (wanted or {}).items())
 
         reader = self._reader()
-        for found in self._threads.checkpoints(
+        for stored in self._threads.checkpoints(
             thread_id,
             namespace,
             within=within,
@@ -241,11 +241,11 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             is_known=reader.is_known,
         ):
             if bound is not None:
-                record = found.record
-                self._expectations.note(found.thread_id, record.line, record.id, is_named=True)
-            yield self._tuple(found, reader)
+                record = stored.record
+                self._expectations.note(stored.thread_id, record.line, record.id, is_named=True)
+            yield self._tuple(stored, reader)
         if bound is not None and thread_id is not None and namespace is not None:
-            # A graph that is replayed looks so for what a subgraph had then, and begins it anew when that was nothing.
+            # A graph that is replayed looks in this way for what a subgraph had then, and begins it anew when that was nothing.
             self._expectations.note(thread_id, namespace, None, is_named=True)
 
     def put(
@@ -300,6 +300,9 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         changed = values.keys() if parent_id is None else values.keys() & new_versions.keys()
         not_given = [name for name in versions if name not in values and name not in new_versions]
         unchanged = {name: value for name, value in values.items() if name not in changed}
+        # A copy of a checkpoint stands beside it: it is a fork, and continues nothing.
+        may_continue = self._is_fenced and full.get("source") != "fork"
+        is_continuing = may_continue and self._expectations.is_continuing(thread_id, namespace, before_id)
         put = PutVersion(
             line=namespace,
             id=checkpoint["id"],
@@ -314,7 +317,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             runtime=self._runtime,
             run_id=run_id if isinstance(run_id, str) else None,
             ttl_ms=self._ttl_ms,
-            expected_latest=parent_id if self._is_continuing(thread_id, namespace, before_id, full) else UNSET,
+            expected_latest=parent_id if is_continuing else UNSET,
         )
         try:
             self._put_expected(thread_id, put)
@@ -325,7 +328,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
 
     def _pauses(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> Iterator[float]:
         """
-        Yield how long to wait, in seconds, as long as a checkpoint is to wait for writes of the step before it.
+        Yield pauses, in seconds, as long as a checkpoint is to wait for writes of the step before it.
 
         LangGraph hands both to a pool of threads, also under `durability="sync"`, and waits for the checkpoint only: a process that
         ended in between had the checkpoint without the writes (langgraph#8039). The nodes that ran are those whose seen versions
@@ -364,15 +367,16 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
     def _is_repeated(
         self, thread_id: str, put: PutVersion, checkpoint: Checkpoint, metadata: CheckpointMetadata
     ) -> bool:
-        """Whether it is equal to the stored one once both are decoded: an encrypting serializer gives other bytes each time."""
+        """Whether a checkpoint is equal to the stored one of its id."""
         stored = self._threads.get(thread_id, put.line, put.id)
         if stored is None or (stored.record.parent, stored.record.runtime) != (put.parent, put.runtime):
             return False
-        found = self._tuple(stored, self._reader())
-        known = {name: value for name, value in found.checkpoint[VALUES].items() if name not in put.not_given}
-        given: Any = self.serde.loads_typed(self.serde.dumps_typed([checkpoint, metadata]))
+        # Compared when both are decoded: an encrypting serializer gives other bytes each time.
+        before = self._tuple(stored, self._reader())
+        values = {name: value for name, value in before.checkpoint[VALUES].items() if name not in put.not_given}
+        repeated: Any = self.serde.loads_typed(self.serde.dumps_typed([checkpoint, metadata]))
         try:
-            return bool([{**found.checkpoint, VALUES: known}, found.metadata] == given)
+            return bool([{**before.checkpoint, VALUES: values}, before.metadata] == repeated)
         except (TypeError, ValueError):  # such as arrays, which have no one answer
             return False
 
@@ -401,16 +405,8 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         if (not_given or values) and parent is not None and parent.runtime == self._runtime:
             before = versions_of(self.serde.loads_typed(parent.frames[CHECKPOINT]))
             same = {name for name in parent.fields if name in before and before[name] == versions.get(name)}
-        found: dict[str, Tree | Serial | None] = {name: None for name in (*not_given, *values) if name in same}
-        return found | {name: self._values.encode(value) for name, value in values.items() if name not in same}
-
-    def _is_continuing(
-        self, thread_id: str, namespace: str, parent_id: str | None, metadata: CheckpointMetadata
-    ) -> bool:
-        """Whether it is to continue the thread; a copy of a checkpoint, which stands beside it, is a fork."""
-        if not self._is_fenced or metadata.get("source") == "fork":
-            return False
-        return self._expectations.is_continuing(thread_id, namespace, parent_id)
+        inherited: dict[str, Tree | Serial | None] = {name: None for name in (*not_given, *values) if name in same}
+        return inherited | {name: self._values.encode(value) for name, value in values.items() if name not in same}
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -501,7 +497,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """Of each channel the writes on the way to a checkpoint, oldest first, and the value that they start from."""
+        """The writes of each channel on the way to a checkpoint, oldest first, and the value that they start from."""
         if not channels:
             return {}
         thread_id, namespace = self._place(config)
@@ -530,9 +526,9 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
     ) -> AsyncIterator[CheckpointTuple]:
         """Asynchronous version of `list`."""
         self._learn()
-        found = self.list(config, filter=filter, before=before, limit=limit)
-        while (one := await in_thread(lambda: next(found, None))) is not None:
-            yield one
+        checkpoints = self.list(config, filter=filter, before=before, limit=limit)
+        while (checkpoint := await in_thread(lambda: next(checkpoints, None))) is not None:
+            yield checkpoint
 
     async def aput(
         self,

@@ -87,14 +87,14 @@ class _Line:
     """The checkpoints of a namespace, the oldest first, with those that follow them."""
 
     def __init__(self, thread: IndexedVersioned, namespace: str, runtime: str) -> None:
-        found = [record for record in thread.versions(namespace) if record.runtime == runtime]
-        self.records = found[::-1]
-        self._following = {record.parent: record for record in found if record.parent is not None}
+        newest_first = [record for record in thread.versions(namespace) if record.runtime == runtime]
+        self.records = newest_first[::-1]
+        self._following = {record.parent: record for record in newest_first if record.parent is not None}
         self._shown: dict[str, str | None] = {}
-        """Of pruned checkpoints the next one below that is not; long rows of them lead to the same one."""
+        """The next checkpoint below each pruned one that is not pruned: long rows of them lead to the same one, once."""
 
     def following(self, record: VersionRecord) -> VersionRecord | None:
-        """The oldest checkpoint below one."""
+        """The oldest of the checkpoints whose parent this is."""
         return self._following.get(record.id)
 
     def shown(self, record: VersionRecord) -> str | None:
@@ -105,9 +105,9 @@ class _Line:
             self._shown[at.id] = None
             pruned.append(at.id)
             at = self.following(at)
-        found = None if at is None else self._shown.get(at.id, at.id)
-        self._shown |= dict.fromkeys(pruned, found)
-        return found
+        shown = None if at is None else self._shown.get(at.id, at.id)
+        self._shown |= dict.fromkeys(pruned, shown)
+        return shown
 
 
 class _Visited:
@@ -136,24 +136,20 @@ class _Visited:
             elif isinstance(content, Compound) and is_snapshot(content.type):
                 pending += split_digests(content.children)
             else:
-                yield from self._unseen(
-                    self._reader.decode(at, load_contents(self._thread, [at], self._reader.is_known, {}))
-                )
-
-    def _unseen(self, value: Any) -> Iterator[Any]:
-        """The values in one that was serialized as a whole, which is another one wherever any of them changed."""
-        for element in _flat(value):
-            if isinstance(element, Mapping):
-                digest = blake2b(
-                    repr(cast("Any", element)).encode(errors="surrogatepass"), digest_size=DIGEST_BYTES
-                ).digest()
-                if digest in self._seen:
-                    continue
-                self._seen.add(digest)
-            yield element
+                # A list that was serialized as a whole is another value at each checkpoint that changed it: the messages in it are
+                # told apart one by one, or each of them would be found at all of these.
+                whole = self._reader.decode(at, load_contents(self._thread, [at], self._reader.is_known, {}))
+                for element in _flat(whole):
+                    if isinstance(element, Mapping):
+                        text = repr(cast("Any", element)).encode(errors="surrogatepass")
+                        element_digest = blake2b(text, digest_size=DIGEST_BYTES).digest()
+                        if element_digest in self._seen:
+                            continue
+                        self._seen.add(element_digest)
+                    yield element
 
     def _added(self, digest: bytes, node: ListNode) -> bytes:
-        """The elements of a list that may be new: of one that grew out of a list which a state had, those that were added."""
+        """The elements of a list that may be new: only those that were added, where it grew out of a list that a state had."""
         self._lists.add(digest)
         return node.children if node.base in self._lists else self._thread.elements_of(node)
 

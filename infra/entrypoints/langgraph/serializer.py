@@ -127,18 +127,18 @@ class StateSerializer(JsonPlusSerializer):
         if make is None:
             return _msgpack_ext_hook(code, data)  # it has no class of a user: an array, or a moment
         try:
-            module, name, given, *_ = self._unpack(data)
+            module, name, fields_, *_ = self._unpack(data)
         except (TypeError, ValueError):
             return None  # no serializer has written this; LangGraph's takes it so too
         if not self._may_load(module, name):
-            return given
+            return fields_
         try:
-            return make(getattr(import_module(module), name), given)
+            return make(getattr(import_module(module), name), fields_)
         except Exception as error:  # noqa: BLE001 - a class may raise anything
             if self._is_first(module, name):
                 what, why = f"{module}.{name}", type(error).__name__  # without the values that it may name
                 _logger.warning("%r cannot be made from its data any more, which are given instead: %s", what, why)
-            return given
+            return fields_
 
     def _may_load(self, module: Any, name: Any) -> bool:
         if not (isinstance(module, str) and isinstance(name, str)):
@@ -172,36 +172,38 @@ def checked_classes(allow: Any) -> list[type]:
         ConfigurationError: It is not a collection of classes.
     """
     kind = cast("type[Any]", type(allow))
-    is_one = issubclass(kind, str | bytes | type) or not hasattr(kind, "__iter__")
-    listed: list[Any] = [allow] if is_one else [*allow]
-    wrong = listed if is_one else [one for one in listed if not isinstance(one, type)]
+    is_single = issubclass(kind, str | bytes | type) or not hasattr(kind, "__iter__")
+    listed: list[Any] = [allow] if is_single else [*allow]
+    wrong = listed if is_single else [entry for entry in listed if not isinstance(entry, type)]
     if wrong:
         msg = f"allow takes a list of classes, as in allow=[Plan], not {wrong[0]!r}"
         raise ConfigurationError(msg)
     return listed
 
 
-def _name_of(one: tuple[str, ...] | type) -> tuple[str, ...]:
-    return (one.__module__, one.__name__) if isinstance(one, type) else tuple(one)
+def _name_of(kind: tuple[str, ...] | type) -> tuple[str, ...]:
+    return (kind.__module__, kind.__name__) if isinstance(kind, type) else tuple(kind)
 
 
-def _make_from_values(kind: Any, given: Any) -> Any:
-    if (kind.__module__, kind.__name__) == ("langgraph.types", "Send") and len(given) > 2:
-        return kind(*given[:2], timeout=given[2])
-    return kind(*given)
+def _make_from_values(kind: Any, values: Any) -> Any:
+    # LangGraph stores the timeout of a packet in third place, and its class takes it by keyword only.
+    if (kind.__module__, kind.__name__) == ("langgraph.types", "Send") and len(values) > 2:
+        return kind(*values[:2], timeout=values[2])
+    return kind(*values)
 
 
-def _make_model(kind: Any, given: Any) -> Any:
-    """A model of Pydantic; without its checks where these refuse what was stored."""
+def _make_model(kind: Any, stored: Any) -> Any:
+    """Make a model of Pydantic; without its checks where these refuse what was stored."""
+    # A validator may have become stricter since: a thread must not become unreadable by that. LangGraph does the same.
     try:
-        return kind(**given)
+        return kind(**stored)
     except Exception:  # noqa: BLE001 - validators may raise anything
         construct = kind.model_construct if hasattr(kind, "model_construct") else kind.construct
-        return construct(**given)
+        return construct(**stored)
 
 
 class _Large:
-    """An integer beyond 64 bits, which ormsgpack does not ask for when it is an `int`."""
+    """An integer beyond 64 bits, in an object: ormsgpack asks its `default` for objects, and refuses an `int`."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -223,7 +225,7 @@ def _with_large(value: Any) -> Any:
 
 
 def _extension_of(value: Any) -> Any:
-    """Return what LangGraph makes of an object; of one that may hold an integer beyond 64 bits, with its values packed by us."""
+    """Return what LangGraph makes of an object; where it may hold an integer beyond 64 bits, its values are packed by us."""
     if isinstance(value, _Large):
         return ormsgpack.Ext(EXT_CONSTRUCTOR_SINGLE_ARG, _pack_large([*_INTEGER, str(value.value)]))
     name = [type(value).__module__, type(value).__name__]
@@ -242,9 +244,9 @@ def _extension_of(value: Any) -> Any:
 
 
 _MAKERS: Final[dict[int, Callable[[Any, Any], Any]]] = {
-    EXT_CONSTRUCTOR_SINGLE_ARG: lambda kind, given: kind(given),
+    EXT_CONSTRUCTOR_SINGLE_ARG: lambda kind, value: kind(value),
     EXT_CONSTRUCTOR_POS_ARGS: _make_from_values,
-    EXT_CONSTRUCTOR_KW_ARGS: lambda kind, given: kind(**given),
+    EXT_CONSTRUCTOR_KW_ARGS: lambda kind, stored: kind(**stored),
     EXT_PYDANTIC_V1: _make_model,
     EXT_PYDANTIC_V2: _make_model,
 }

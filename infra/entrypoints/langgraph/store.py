@@ -44,21 +44,21 @@ _SWEEP_MINUTES: Final = 5.0
 
 
 class _Put(NamedTuple):
-    """A change of a batch; of several of one item the last one. `texts` are those that get vectors, by path."""
+    """A change of a batch. `texts` are those that get vectors, by path."""
 
     change: ItemPut
     fields: Any
     texts: Mapping[str, str]
 
 
-class _Plan(NamedTuple):
+class _PlannedBatch(NamedTuple):
     """
     A batch, checked.
 
     Args:
-        size: How many operations it has.
-        reads: Those that read, by their place in it.
-        puts: The changes.
+        size: The number of operations.
+        reads: The operations that read, by their place in the batch.
+        puts: The changes, of several changes of one item the last.
     """
 
     size: int
@@ -105,22 +105,22 @@ class _LedgerStore(BaseStore):
             InvalidValueError: A value, key or filter breaks a rule. Nothing was written.
         """
         plan = self._planned(ops)
-        made = self._index.embeddings
-        if made is None:
+        embeddings = self._index.embeddings
+        if embeddings is None:
             return self._carried_out(plan, _Vectors({}, {}))
         texts, queries = plan.texts, plan.queries
-        of_texts = _paired(texts, made.embed_documents(texts) if texts else [])
-        return self._carried_out(plan, _Vectors(of_texts, {one: made.embed_query(one) for one in queries}))
+        of_texts = _paired(texts, embeddings.embed_documents(texts) if texts else [])
+        return self._carried_out(plan, _Vectors(of_texts, {query: embeddings.embed_query(query) for query in queries}))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Carry out operations in a worker thread; see `batch`."""
         plan = self._planned(ops)
-        made = self._index.embeddings
+        embeddings = self._index.embeddings
         vectors = _Vectors({}, {})
-        if made is not None:
+        if embeddings is not None:
             texts, queries = plan.texts, plan.queries
-            of_texts = _paired(texts, await made.aembed_documents(texts) if texts else [])
-            vectors = _Vectors(of_texts, {one: await made.aembed_query(one) for one in queries})
+            of_texts = _paired(texts, await embeddings.aembed_documents(texts) if texts else [])
+            vectors = _Vectors(of_texts, {query: await embeddings.aembed_query(query) for query in queries})
         return await self._ledger.run(lambda _: self._carried_out(plan, vectors))
 
     @abstractmethod
@@ -132,17 +132,22 @@ class _LedgerStore(BaseStore):
         """Carry out changes."""
 
     def _refresh(self, items: Iterable[Item]) -> None:
-        """Let items that were read and expire do so later."""
+        """Let items that were read expire later."""
 
-    def _planned(self, ops: Iterable[Op]) -> _Plan:
-        given = list(ops)
+    def _planned(self, ops: Iterable[Op]) -> _PlannedBatch:
+        operations = list(ops)
         reads: dict[int, GetOp | SearchOp | ListNamespacesOp] = {}
         puts: dict[tuple[tuple[str, ...], str], _Put] = {}
-        for number, op in enumerate(given):
+        for number, op in enumerate(operations):
             validate_op_namespace(op)
             if isinstance(op, PutOp):
-                put = self._planned_put(op)
-                puts[put.change.namespace, put.change.key] = put
+                value = None if op.value is None else _plain(op.value)
+                fields = check_fields(op.index)
+                ttl = None if op.ttl is None else op.ttl * _MINUTE_S
+                change = ItemPut(namespace=tuple(op.namespace), key=str(op.key), value=value, ttl_seconds=ttl)
+                has_vectors = value is not None and self._index.embeddings is not None
+                texts = self._index.texts(value or {}, fields) if has_vectors else {}
+                puts[change.namespace, change.key] = _Put(change, fields, texts)
             elif isinstance(op, GetOp | ListNamespacesOp):
                 reads[number] = op
             elif isinstance(op, SearchOp):
@@ -154,49 +159,45 @@ class _LedgerStore(BaseStore):
             if isinstance(op, SearchOp | ListNamespacesOp):
                 check_count(op.limit, "limit")
                 check_count(op.offset, "offset")
-        return _Plan(len(given), reads, list(puts.values()))
+        return _PlannedBatch(len(operations), reads, list(puts.values()))
 
-    def _planned_put(self, op: PutOp) -> _Put:
-        value = None if op.value is None else _plain(op.value)
-        fields = check_fields(op.index)
-        ttl = None if op.ttl is None else op.ttl * _MINUTE_S
-        change = ItemPut(namespace=tuple(op.namespace), key=str(op.key), value=value, ttl_seconds=ttl)
-        has_vectors = value is not None and self._index.embeddings is not None
-        return _Put(change, fields, self._index.texts(value or {}, fields) if has_vectors else {})
-
-    def _carried_out(self, plan: _Plan, vectors: _Vectors) -> list[Result]:
+    def _carried_out(self, plan: _PlannedBatch, vectors: _Vectors) -> list[Result]:
         results: list[Result] = [None] * plan.size
         if plan.reads:
             items = self._reader()
             read: dict[tuple[tuple[str, ...], str], Item] = {}
             for number, op in plan.reads.items():
-                found: list[Item] = []
+                shown: list[Item] = []
                 if isinstance(op, GetOp):
                     item = items.get(tuple(op.namespace), str(op.key))
-                    found = [] if item is None else [item]
+                    shown = [] if item is None else [item]
                     results[number] = None if item is None else _shown(item)
                 elif isinstance(op, SearchOp):
-                    ranked = self._found(items, op, vectors)
-                    found = [one.item for one in ranked]
-                    results[number] = [_shown_with_score(one) for one in ranked]
+                    hits = self._search(items, op, vectors)
+                    shown = [hit.item for hit in hits]
+                    results[number] = [_shown_with_score(hit) for hit in hits]
                 else:
                     results[number] = list_namespaces(items, op)
+                # As in LangGraph's own stores, what is read lives on: each item once, whatever the number of reads.
                 if not isinstance(op, ListNamespacesOp) and op.refresh_ttl:
-                    read |= {(item.namespace, item.key): item for item in found if item.expires_at is not None}
+                    read |= {(item.namespace, item.key): item for item in shown if item.expires_at is not None}
             self._refresh(read.values())
         if plan.puts:
             self._write(plan.puts, vectors)
         return results
 
-    def _found(self, items: ItemReader, op: SearchOp, vectors: _Vectors) -> list[Ranked]:
+    def _search(self, items: ItemReader, op: SearchOp, vectors: _Vectors) -> list[Ranked]:
         prefix, wanted = tuple(op.namespace_prefix), check_filter(op.filter)
         with closing(items.scan(prefix, with_extra=bool(op.query))) as scanned:
-            found = (item for item in scanned if is_match(item.value, wanted))
+            matches = (item for item in scanned if is_match(item.value, wanted))
             if not op.query:
-                return [Ranked(item, None) for item in islice(found, op.offset, op.offset + op.limit)]
-            every = list(found)
+                return [Ranked(item, None) for item in islice(matches, op.offset, op.offset + op.limit)]
+            unranked = list(matches)
         vector = vectors.of_queries.get(op.query)
-        ranked = self._index.by_words(op.query, every) if vector is None else self._index.by_vectors(vector, every)
+        if vector is None:
+            ranked = self._index.by_words(op.query, unranked)
+        else:
+            ranked = self._index.by_vectors(vector, unranked)
         return ranked[op.offset : op.offset + op.limit]
 
 
@@ -273,8 +274,8 @@ class LedgerBaseStore(_LedgerStore):
         Raises:
             AccessDeniedError: The ledger is limited to another user.
         """
-        given = self._source
-        source = given if isinstance(given, Ledger | AsyncLedger) else self._ledger.blocking
+        # A location was opened by this store, which closes it: the user's store shares that ledger.
+        source = self._source if isinstance(self._source, Ledger | AsyncLedger) else self._ledger.blocking
         return LedgerBaseStore(
             source, index=self.index_config, ttl=self.ttl_config, keep_deleted=self._keep_deleted, user_id=user_id
         )
@@ -331,9 +332,12 @@ class LedgerBaseStore(_LedgerStore):
         Raises:
             InvalidValueError: It is no number above 0.
         """
-        minutes = sweep_interval_minutes or (self.ttl_config or {}).get("sweep_interval_minutes") or _SWEEP_MINUTES
+        minutes: Any = sweep_interval_minutes or (self.ttl_config or {}).get("sweep_interval_minutes") or _SWEEP_MINUTES
         if self._sweeper is None:
-            self._sweeper = Sweeper(self.sweep_ttl, every_s=_seconds(minutes))
+            if isinstance(minutes, bool) or not isinstance(minutes, int | float) or minutes <= 0:
+                msg = f"sweep_interval_minutes must be a number above 0, not {minutes!r}"
+                raise InvalidValueError(msg)
+            self._sweeper = Sweeper(self.sweep_ttl, every_s=float(minutes) * _MINUTE_S)
 
     def stop_ttl_sweeper(self) -> None:
         """Wait for a sweep under way to end, and stop; nothing where none was started."""
@@ -399,11 +403,11 @@ def _plain(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         msg = f"the value of an item must be a mapping, not {type(value).__name__}"
         raise InvalidValueError(msg)
-    given = dict(cast("Mapping[str, Any]", value))
+    fields = dict(cast("Mapping[str, Any]", value))
     with suppress(TypeError, ValueError, RecursionError):
-        found: dict[str, Any] = _listed(msgspec.to_builtins(given))
-        return found
-    return given  # what is wrong with it is said when it is written
+        plain: dict[str, Any] = _listed(msgspec.to_builtins(fields))
+        return plain
+    return fields  # what is wrong with it is said when it is written
 
 
 def _listed(value: Any) -> Any:
@@ -417,13 +421,6 @@ def _paired(texts: Sequence[str], vectors: Sequence[Sequence[float]]) -> dict[st
         msg = f"embed gave {len(vectors)} vectors for {len(texts)} texts"
         raise ConfigurationError(msg)
     return dict(zip(texts, vectors, strict=True))
-
-
-def _seconds(minutes: Any) -> float:
-    if isinstance(minutes, bool) or not isinstance(minutes, int | float) or minutes <= 0:
-        msg = f"sweep_interval_minutes must be a number above 0, not {minutes!r}"
-        raise InvalidValueError(msg)
-    return float(minutes) * _MINUTE_S
 
 
 def _time(moment_ms: int) -> datetime:

@@ -1,5 +1,6 @@
 """Searching of a LangGraph store: filters of values, ranking of items by words or by vectors, and namespaces that match."""
 
+import operator
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -31,10 +32,10 @@ WHOLE: Final = "$"
 FIELDS, VECTORS = "fields", "vectors"
 """Names beside the value of an item: the fields that are searched, and their vectors."""
 _ORDERED: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "$gt": lambda one, other: one > other,
-    "$gte": lambda one, other: one >= other,
-    "$lt": lambda one, other: one < other,
-    "$lte": lambda one, other: one <= other,
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
 }
 _OPERATORS: Final = ("$eq", "$ne", *_ORDERED)
 
@@ -58,15 +59,15 @@ def check_filter(wanted: Any) -> Mapping[str, Any]:
     if not isinstance(wanted, Mapping):
         msg = f"a filter must be an object of keys and what they must be, not {type(wanted).__name__}"
         raise InvalidValueError(msg)
-    found = cast("Mapping[str, Any]", wanted)
-    for name, condition in found.items():
+    conditions = cast("Mapping[str, Any]", wanted)
+    for name, condition in conditions.items():
         if str(name).startswith("$"):
             msg = (
                 f"the filter has {name!r} in the place of a key; all keys must match, and stores differ in $and and $or"
             )
             raise InvalidValueError(msg)
         _check_condition(condition, 1)
-    return found
+    return conditions
 
 
 def _check_condition(condition: Any, depth: int) -> None:
@@ -96,10 +97,10 @@ def is_match(value: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 def _at(value: Mapping[str, Any], name: str) -> Any:
     if name in value or "." not in name:
         return value.get(name)
-    found: Any = value
+    inner: Any = value
     for part in name.split("."):
-        found = cast("Mapping[str, Any]", found).get(part) if isinstance(found, Mapping) else None
-    return found
+        inner = cast("Mapping[str, Any]", inner).get(part) if isinstance(inner, Mapping) else None
+    return inner
 
 
 def _is_equal(value: Any, wanted: Any) -> bool:
@@ -112,19 +113,19 @@ def _is_equal(value: Any, wanted: Any) -> bool:
         inner = cast("Mapping[str, Any]", value)
         return all(_is_equal(inner.get(name), condition) for name, condition in conditions.items())
     if isinstance(wanted, list | tuple):
-        expected, found = cast("Sequence[Any]", wanted), cast("Sequence[Any]", value)
-        if not isinstance(value, list | tuple) or len(found) != len(expected):
+        expected, actual = cast("Sequence[Any]", wanted), cast("Sequence[Any]", value)
+        if not isinstance(value, list | tuple) or len(actual) != len(expected):
             return False
-        return all(map(_is_equal, found, expected))
+        return all(map(_is_equal, actual, expected))
     return bool(value == wanted)
 
 
-def _holds(value: Any, operator: str, operand: Any) -> bool:
-    if operator == "$eq":
+def _holds(value: Any, name: str, operand: Any) -> bool:
+    if name == "$eq":
         return bool(value == operand)
-    if operator == "$ne":
+    if name == "$ne":
         return bool(value != operand)
-    compare = _ORDERED.get(operator)
+    compare = _ORDERED.get(name)
     if compare is None:  # beside operators: a key, which the reference does not know there either
         return False
     try:
@@ -135,7 +136,7 @@ def _holds(value: Any, operator: str, operand: Any) -> bool:
 
 class ItemIndex:
     """
-    What of the items of a store is searched, and how.
+    The fields of items that a store searches, and the way in which it does.
 
     Args:
         config: As LangGraph's stores take it. With `embed`, items are found by their vectors; without, by words.
@@ -145,27 +146,27 @@ class ItemIndex:
     """
 
     def __init__(self, config: IndexConfig | None) -> None:
-        given: Mapping[str, Any] = config or {}
-        fields: Any = given.get("fields") or [WHOLE]
+        settings: Mapping[str, Any] = config or {}
+        fields: Any = settings.get("fields") or [WHOLE]
         if not isinstance(fields, list) or not all(isinstance(path, str) for path in cast("list[Any]", fields)):
             msg = f"the fields of an index must be a list of paths, such as ['text', 'tags[*]'], not {fields!r}"
             raise ConfigurationError(msg)
         self.fields = cast("list[str]", fields)
-        dims: Any = given.get("dims")
+        dims: Any = settings.get("dims")
         if dims is not None and (not isinstance(dims, int) or isinstance(dims, bool) or dims < 1):
             msg = f"the dims of an index must be a whole number above 0, not {dims!r}"
             raise ConfigurationError(msg)
         self._dims: int | None = dims
-        embed: Any = given.get("embed")
+        embed: Any = settings.get("embed")
         self.embeddings: Embeddings | None = None if embed is None else ensure_embeddings(embed)
 
     def texts(self, value: Mapping[str, Any], fields: Any) -> dict[str, str]:
         """Return the texts of an item that have a vector each, by their paths; `fields` as of a put."""
-        found: dict[str, str] = {}
+        by_path: dict[str, str] = {}
         for path in self._paths(fields):
             texts = get_text_at_path(value, path if path == WHOLE else tokenize_path(path))
-            found |= {path if len(texts) == 1 else f"{path}.{number}": text for number, text in enumerate(texts)}
-        return found
+            by_path |= {path if len(texts) == 1 else f"{path}.{number}": text for number, text in enumerate(texts)}
+        return by_path
 
     def beside(self, fields: Any, texts: Mapping[str, str], vectors: Mapping[str, Sequence[float]]) -> dict[str, Any]:
         """Return what is stored beside the value of an item: the fields of a put, and the vectors of its texts, by the text."""
@@ -178,11 +179,15 @@ class ItemIndex:
         """The items that have a word of the query, the best first, by BM25; see `rank_texts`."""
         texts: dict[int, str] = {}
         for number, item in enumerate(items):
-            parts = self._words_of(item.value, (item.extra or {}).get(FIELDS))
+            parts: list[str] = []
+            for path in self._paths((item.extra or {}).get(FIELDS)):
+                is_whole = path == WHOLE
+                parts += leaf_texts(item.value) if is_whole else get_text_at_path(item.value, tokenize_path(path))
             if parts:
                 texts[number] = "\n".join(parts)
         scores = rank_texts(query, texts)
-        return [Ranked(items[number], scores[number]) for number in sorted(scores, key=lambda one: -scores[one])]
+        best_first = sorted(scores, key=lambda number: -scores[number])
+        return [Ranked(items[number], scores[number]) for number in best_first]
 
     def by_vectors(self, wanted: Sequence[float], items: Sequence[Item]) -> list[Ranked]:
         """All items, those with the most similar vectors first, by the cosine of the best of each; at the end those without vectors."""
@@ -191,7 +196,7 @@ class ItemIndex:
         rows: list[Any] = []
         for number, item in enumerate(items):
             encoded: dict[str, str] = (item.extra or {}).get(VECTORS, {})
-            vectors = [np.frombuffer(b64decode(one), "<f4") for one in encoded.values()]
+            vectors = [np.frombuffer(b64decode(vector), "<f4") for vector in encoded.values()]
             fitting = [vector for vector in vectors if vector.size == query.size]  # others are of another model
             rows += fitting
             owners += [number] * len(fitting)
@@ -202,19 +207,14 @@ class ItemIndex:
             scores = np.divide(matrix @ query, norms, out=np.zeros_like(norms), where=norms != 0)
             for number, score in zip(owners, cast("list[float]", scores.tolist()), strict=True):
                 best[number] = max(score, best.get(number, score))
-        ranked = [Ranked(items[number], best[number]) for number in sorted(best, key=lambda one: -best[one])]
+        best_first = sorted(best, key=lambda number: -best[number])
+        ranked = [Ranked(items[number], best[number]) for number in best_first]
         return ranked + [Ranked(item, None) for number, item in enumerate(items) if number not in best]
 
     def _paths(self, fields: Any) -> list[str]:
         if fields is False:
             return []
         return self.fields if fields is None else fields
-
-    def _words_of(self, value: Mapping[str, Any], fields: Any) -> list[str]:
-        found: list[str] = []
-        for path in self._paths(fields):
-            found += leaf_texts(value) if path == WHOLE else get_text_at_path(value, tokenize_path(path))
-        return found
 
     def _encoded(self, vector: Sequence[float]) -> str:
         numbers = np.asarray(vector, "<f4")
@@ -240,7 +240,7 @@ def check_fields(fields: Any) -> Any:
 
 
 def list_namespaces(items: ItemReader, op: ListNamespacesOp) -> list[tuple[str, ...]]:
-    """Return the namespaces that match, cut to the depth, in order. Reads no further than to the last of them."""
+    """Return the namespaces that match, cut to the depth, in order. Reads no further than to the last that is returned."""
     conditions = op.match_conditions or ()
     with closing(items.scan_namespaces(_common_prefix(conditions))) as namespaces:
         matching = (

@@ -1,6 +1,6 @@
 """Questions about threads that LangGraph's interface does not have, and what is done to whole namespaces."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
@@ -11,7 +11,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[r
 
 from chatledger.domain.errors import InvalidValueError, QuarantinedError
 from chatledger.domain.limits import check_count
-from chatledger.domain.search.query import Query, parse
+from chatledger.domain.search.query import parse
 from chatledger.domain.search.snippets import Snippets
 from chatledger.domain.versioned.record import StoredWrite
 from chatledger.domain.wire import Value
@@ -53,7 +53,7 @@ class ThreadState(Value, frozen=True):
     The state of a thread at a checkpoint.
 
     Args:
-        values: Of each channel of the state its value at the checkpoint, without pending writes. A delta channel is there
+        values: The values of the channels of the state at the checkpoint, without pending writes. A delta channel is there
             only at its snapshots.
         next: The nodes that are to run; packets to nodes first, and then by name. As LangGraph has it: of the newest
             checkpoint without those that have run already, of one that was named and in a history with them.
@@ -76,7 +76,7 @@ class ThreadState(Value, frozen=True):
 
 
 def state_of(
-    found: CheckpointTuple,
+    checkpoint_tuple: CheckpointTuple,
     writes: Sequence[StoredWrite],
     *,
     place: Mapping[str, str],
@@ -85,8 +85,8 @@ def state_of(
     is_live: bool,
 ) -> ThreadState:
     """The state at a checkpoint; `writes` are its pending writes as they are stored, which count for what is live."""
-    checkpoint, values = found.checkpoint, found.checkpoint["channel_values"]
-    tasks = _tasks(_due(checkpoint, values), writes, found.pending_writes or [])
+    checkpoint, values = checkpoint_tuple.checkpoint, checkpoint_tuple.checkpoint["channel_values"]
+    tasks = _tasks(_due(checkpoint, values), writes, checkpoint_tuple.pending_writes or [])
     return ThreadState(
         values={
             name: _plain(value) for name, value in values.items() if not name.startswith((_BRANCH, _JOIN, _HIDDEN))
@@ -94,7 +94,7 @@ def state_of(
         next=[task.name for task in tasks if task.name and not (is_live and task.is_done)],
         tasks=tasks,
         checkpoint=dict(place),
-        metadata=dict(found.metadata),
+        metadata=dict(checkpoint_tuple.metadata),
         created_at=_time_of(checkpoint.get("ts"), stored_at),
         parent_checkpoint=None if parent_id is None else {**place, "checkpoint_id": parent_id},
         interrupts=[interrupt for task in tasks for interrupt in task.interrupts],
@@ -158,7 +158,7 @@ def _task(name: str, task_id: str | None, done: set[str], pending: Sequence[tupl
     return ThreadTask(
         name=name,
         id=task_id,
-        interrupts=[one for channel, value in own if channel == _INTERRUPT for one in value],
+        interrupts=[interrupt for channel, value in own if channel == _INTERRUPT for interrupt in value],
         error=next((value for channel, value in own if channel == _ERROR), None),
         is_done=task_id in done,
     )
@@ -196,8 +196,8 @@ class ThreadQueries(BoundSaver):
             namespace = self._only_root(thread_id)
         if namespace is None or not self._is_ours(namespace):
             return None
-        found = self._threads.get(thread_id, namespace, checkpoint_id)
-        return None if found is None else self._thread_state(found, is_live=checkpoint_id is None)
+        stored = self._threads.get(thread_id, namespace, checkpoint_id)
+        return None if stored is None else self._thread_state(stored, is_live=checkpoint_id is None)
 
     aget_thread_state = threaded(get_thread_state)
 
@@ -215,8 +215,8 @@ class ThreadQueries(BoundSaver):
         """
         if limit is not None:
             check_count(limit, "limit")
-        found = self._threads.checkpoints(thread_id, checkpoint_ns, within=self._root, before=before, limit=limit)
-        return list(map(self._thread_state, found)) if limit != 0 else []
+        stored = self._threads.checkpoints(thread_id, checkpoint_ns, within=self._root, before=before, limit=limit)
+        return list(map(self._thread_state, stored)) if limit != 0 else []
 
     aget_thread_history = threaded(get_thread_history)
 
@@ -255,29 +255,26 @@ class ThreadQueries(BoundSaver):
         if parsed is None or limit == 0:
             return []
         threads = self._threads.thread_ids() if thread_id is None else [str(thread_id)]
-        found: list[tuple[str, str, FoundMessage]] = []
-        for each in threads:
-            with suppress(*(() if thread_id is not None else (QuarantinedError,))):
-                found += self._found_in(each, checkpoint_ns, parsed, channels)
-        found.sort(key=lambda one: one[2].checkpoint_id, reverse=True)
+        matches: list[tuple[str, str, FoundMessage]] = []
+        for owner in threads:
+            # A thread in quarantine keeps nobody from searching the others; of one that is named it is said.
+            with (
+                suppress(*(() if thread_id is not None else (QuarantinedError,))),
+                self._threads.reading(owner) as thread,
+            ):
+                reader = self._reader()
+                for name in thread.lines():
+                    if self._is_ours(name) and checkpoint_ns in {None, name}:
+                        oldest_first = list(find_messages(thread, name, parsed, channels, reader, self._runtime))
+                        matches += ((owner, name, message) for message in reversed(oldest_first))
+        matches.sort(key=lambda match: match[2].checkpoint_id, reverse=True)
         snippets = Snippets(parsed)
         return [
-            ThreadHit(thread_id=owner, checkpoint_ns=name, **one._asdict(), snippet=snippets.of(one.text))
-            for owner, name, one in found[:limit]
+            ThreadHit(thread_id=owner, checkpoint_ns=name, **message._asdict(), snippet=snippets.of(message.text))
+            for owner, name, message in matches[:limit]
         ]
 
     asearch = threaded(search)
-
-    def _found_in(
-        self, thread_id: str, checkpoint_ns: str | None, query: Query, channels: Collection[str]
-    ) -> Iterator[tuple[str, str, FoundMessage]]:
-        """The messages of one thread that match, as (thread, namespace, message), the last one of a checkpoint first."""
-        reader = self._reader()
-        with self._threads.reading(thread_id) as thread:
-            for name in thread.lines():
-                if self._is_ours(name) and checkpoint_ns in {None, name}:
-                    found = list(find_messages(thread, name, query, channels, reader, self._runtime))
-                    yield from ((thread_id, name, one) for one in reversed(found))
 
     def delete_namespace(self, thread_id: str, checkpoint_ns: str) -> None:
         """
@@ -307,18 +304,18 @@ class ThreadQueries(BoundSaver):
 
     amigrate_namespace = threaded(migrate_namespace)
 
-    def _thread_state(self, found: StoredCheckpoint, *, is_live: bool = False) -> ThreadState:
-        record = found.record
+    def _thread_state(self, stored: StoredCheckpoint, *, is_live: bool = False) -> ThreadState:
+        record = stored.record
         place = {
-            "thread_id": found.thread_id,
+            "thread_id": stored.thread_id,
             "checkpoint_ns": record.line,
             "checkpoint_id": record.id,
         }
         return state_of(
-            self._tuple(found, self._reader()),
-            found.writes if record.runtime == self._runtime else [],
+            self._tuple(stored, self._reader()),
+            stored.writes if record.runtime == self._runtime else [],
             place=place,
-            parent_id=found.parent_id,
+            parent_id=stored.parent_id,
             stored_at=record.stored_at,
             is_live=is_live,
         )

@@ -47,7 +47,7 @@ class Serializer(Protocol):
 
 
 def taken_apart(value: Any) -> tuple[str, list[Any]] | None:
-    """The name of its form and what it carries; None for everything else."""
+    """Return the name of the form of a value that is stored in parts, and the parts; None for every other value."""
     kind = cast("type[Any]", type(value))
     if kind is _DeltaSnapshot:
         return _SNAPSHOT, [value.value]
@@ -86,13 +86,13 @@ _MESSAGES: Final[dict[type, bool]] = {}
 
 
 def is_message(kind: type) -> bool:
-    """Whether it is one of LangChain's own classes of messages; of others it is not known what they keep where."""
-    known = _MESSAGES.get(kind)
-    if known is None:
+    """Whether it is one of LangChain's own classes of messages; what others keep beside their fields is not known."""
+    is_own = _MESSAGES.get(kind)
+    if is_own is None:
         from langchain_core.messages import BaseMessage
 
-        known = _MESSAGES[kind] = issubclass(kind, BaseMessage) and kind.__module__.startswith("langchain_core.")
-    return known
+        is_own = _MESSAGES[kind] = issubclass(kind, BaseMessage) and kind.__module__.startswith("langchain_core.")
+    return is_own
 
 
 class _ElementRun(NamedTuple):
@@ -139,10 +139,11 @@ class Values:
         return self._leaf(value)
 
     def _elements(self, values: list[Any], depth: int) -> tuple[list[Tree], list[bytes]]:
-        """The elements of a list with their digests in order, looked up by runs of them: mostly only its end is new."""
+        """The elements of a list with their digests in order, looked up by runs of them."""
         trees: list[Tree] = []
         digests: list[bytes] = []
         at = 0
+        # Mostly only the end of a list is new: what is before it is found with a look-up for each run.
         for size in _RUNS:
             while at + size <= len(values):
                 run = self._run(values[at : at + size], depth)
@@ -155,9 +156,9 @@ class Values:
     def _run(self, values: list[Any], depth: int) -> _ElementRun:
         data = _told_apart(values)
         key = None if data is None else _sample(data)
-        known = None if key is None else self._runs.get(key)
-        if known is not None and known.data == data:
-            return known
+        encoded = None if key is None else self._runs.get(key)
+        if encoded is not None and encoded.data == data:
+            return encoded
         trees = [self._tree(value, depth) for value in values]
         run = _ElementRun(data or b"", trees, b"".join(tree.digest for tree in trees))
         if key is not None:
@@ -166,9 +167,9 @@ class Values:
 
     def _leaf(self, value: Any) -> Tree:
         key = _fingerprint(value)
-        known = None if key is None else self._trees.get(key)
-        if known is not None:
-            return known
+        encoded = None if key is None else self._trees.get(key)
+        if encoded is not None:
+            return encoded
         type_name, data = self._serializer.dumps_typed(value)
         tree = leaf_tree(type_name, data)
         if key is not None:
