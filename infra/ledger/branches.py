@@ -68,8 +68,9 @@ class BranchMethods(LedgerPart):
         branch_id = new_id() if id is None else check_id(id, "branch id")
 
         def decide(state: IndexedChat, now: int) -> list[Body]:
-            if id is not None and (taken := _with_id(state.branches(), id)) is not None:
-                raise BranchExistsError(chat_id, taken.name)
+            taken = [branch.name for branch in state.branches() if branch.id == id] if id is not None else []
+            if taken:
+                raise BranchExistsError(chat_id, taken[0])
             at = now if created_at is None else created_at
             return decide_create_branch(
                 state, name, head_message_id, activate=activate, branch_id=branch_id, created_at=at
@@ -152,7 +153,9 @@ class BranchMethods(LedgerPart):
             if id is None:
                 msg = "the name of a branch is that of one chat's branch: give the chat too, or the id of the branch"
                 raise InvalidValueError(msg)
-            if isinstance(self._store, AsOfStore):  # a branch that was deleted since is in no index
+            if isinstance(
+                self._store, AsOfStore
+            ):  # the table of ids is that of now: a branch that was deleted since is not in it
                 msg = "which chat had a branch at an earlier moment is not known; give the chat too"
                 raise InvalidValueError(msg)
             sought = sought_id(id, "branch id")
@@ -286,16 +289,15 @@ class BranchMethods(LedgerPart):
 
 def branch_after(store: LedgerStore, chat_id: str, recorded: Sequence[Recorded], name: str) -> Branch:
     """
-    Return the branch that a commit activated, made or renamed; the one of that name when nothing was written.
+    Return the branch that a commit activated, made or renamed; the branch of that name when nothing was written.
 
-    It is as it is now, also under a newer name. Where it was deleted since, as may be when a command is repeated, it is as the
-    commit left it.
+    It is returned as it is now, also under a newer name; where it was deleted since, as the commit left it.
 
     Raises:
         BranchNotFoundError: The chat was deleted since.
     """
-    bodies = [one.body for one in recorded if isinstance(one.body, BranchActivated | BranchCreated | BranchRenamed)]
-    number = bodies[0].number if bodies else None
+    events = (BranchActivated, BranchCreated, BranchRenamed)
+    number = next((event.body.number for event in recorded if isinstance(event.body, events)), None)
     with store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
         chat = snapshot.chat(chat_id)
         # A chat that was erased and begun anew has other branches of the same numbers.
@@ -303,6 +305,7 @@ def branch_after(store: LedgerStore, chat_id: str, recorded: Sequence[Recorded],
         branch = None if is_begun_anew else chat.branch(name)
         if number is not None and not is_begun_anew and (branch is None or branch.number != number):
             branch = _with_number(chat.branches(), number)
+    # A repeated command answers what it answered, also after the branch is gone.
     if branch is None and number is not None:
         with (
             closing(AsOfStore(lambda: store, find_point(store, recorded[-1].position))) as then,
@@ -312,10 +315,6 @@ def branch_after(store: LedgerStore, chat_id: str, recorded: Sequence[Recorded],
     if branch is None:
         raise BranchNotFoundError(chat_id, name)
     return branch
-
-
-def _with_id(branches: Iterable[Branch], branch_id: str) -> Branch | None:
-    return next((branch for branch in branches if branch.id == branch_id), None)
 
 
 def _with_number(branches: Iterable[Branch], number: int) -> Branch | None:

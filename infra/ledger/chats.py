@@ -30,7 +30,6 @@ from chatledger.domain.limits import check_choice, check_count, check_id, check_
 from chatledger.domain.values import Chat, ErasureReceipt, MemberRole, Swept
 from chatledger.projections.chat.lists import ChatCursor, ChatList, due_chats
 from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.generations import Erasure
 from chatledger.projections.lmdb.keys import Entry
 from chatledger.projections.log.kinds import CHATS, kind_of
 
@@ -80,10 +79,10 @@ class ChatMethods(LedgerPart):
             ChatExistsError: There is a chat of that id.
             InvalidValueError: An id, the title, the metadata or the members break a rule.
         """
-        given = self._given(user_id, title, metadata, Ending(expires_at, ttl_seconds))
-        given = given._replace(members=check_roles(members, "members", "user_id"))
+        new_chat = self._new_chat(user_id, title, metadata, Ending(expires_at, ttl_seconds))
+        new_chat = new_chat._replace(members=check_roles(members, "members", "user_id"))
         chat_id = new_id() if chat_id is None else check_id(chat_id, "chat_id")
-        recorded = self._store.execute(CHATS, chat_id, partial(given.decided, decide_create_chat), kind=ChatCreated)
+        recorded = self._store.execute(CHATS, chat_id, partial(new_chat.decided, decide_create_chat), kind=ChatCreated)
         return _as_created(recorded[0])
 
     def upsert_chat(
@@ -105,14 +104,14 @@ class ChatMethods(LedgerPart):
             OwnerMismatchError: The chat of that id belongs to another user.
             InvalidValueError: An id, the title or the metadata break a rule.
         """
-        given = self._given(user_id, title, metadata, Ending(expires_at, ttl_seconds))
+        new_chat = self._new_chat(user_id, title, metadata, Ending(expires_at, ttl_seconds))
         check_id(chat_id, "chat_id")
         while True:
             try:
                 recorded = self._store.execute(
-                    CHATS, chat_id, partial(given.decided, decide_upsert_chat), kind=ChatCreated
+                    CHATS, chat_id, partial(new_chat.decided, decide_upsert_chat), kind=ChatCreated
                 )
-            except ChatExistsError:  # one user's store does not show it, but its id is taken
+            except ChatExistsError:  # a store of one user does not show the chats of others, and their ids are taken
                 raise OwnerMismatchError(chat_id) from None
             chat = self._written(chat_id)
             if chat is not None:
@@ -120,16 +119,17 @@ class ChatMethods(LedgerPart):
             if recorded:  # made here, and deleted by somebody else since
                 return _as_created(recorded[0])
 
-    def _given(
+    def _new_chat(
         self, user_id: str | None, title: str | None, metadata: dict[str, Any] | None, ending: Ending
-    ) -> "_Given":
+    ) -> "_NewChat":
+        """The values of a new chat, whose owner is by default the user of this ledger."""
         if user_id is None:
             with self._store.snapshot() as snapshot:
                 user_id = snapshot.user_id
         if user_id is None:
             msg = "a chat needs an owner: give user_id, or act for a user"
             raise InvalidValueError(msg)
-        return _Given(user_id, title, metadata, new_id(), ending)
+        return _NewChat(user_id, title, metadata, new_id(), ending)
 
     def get_chat(self, chat_id: str) -> Chat | None:
         """
@@ -182,8 +182,8 @@ class ChatMethods(LedgerPart):
         """
         check_id(chat_id, "chat_id")
         ending = Ending(expires_at, ttl_seconds)
-        is_given = not (metadata is None and ttl_seconds is None and title is replace_metadata is expires_at is UNSET)
-        if updater is not None and is_given:
+        has_values = not (metadata is None and ttl_seconds is None and title is replace_metadata is expires_at is UNSET)
+        if updater is not None and has_values:
             msg = "give either values or an updater, not both"
             raise InvalidValueError(msg)
 
@@ -196,7 +196,7 @@ class ChatMethods(LedgerPart):
 
         def decide(state: IndexedChat, now: int) -> list[Body]:
             nonlocal seen
-            seen = state.chat  # only what the last call leaves counts
+            seen = state.chat  # a decision is asked again when others were faster: what the last call leaves counts
             return decide_update_chat(
                 state,
                 title=title,
@@ -209,17 +209,29 @@ class ChatMethods(LedgerPart):
         return self._updated(chat_id, recorded, seen)
 
     def _update_by(self, chat_id: str, updater: ChatUpdater, timeout_s: float) -> Chat:
+        """Write what an updater makes of the chat, if the chat is still the one that it was made from; else ask it again."""
+
+        def decide(basis: _Basis | None, changes: dict[str, Any], state: IndexedChat, _now: int) -> list[Body]:
+            chat = state.chat
+            if chat is None:
+                raise ChatNotFoundError(state.chat_id)
+            # By the last event: the store asks a decision again on a state that may look the same after another update, and changes
+            # that were computed from an older one would undo it.
+            if basis is None or stream_head(state) != basis.head:
+                raise _ChatMovedError(_Basis(chat, stream_head(state)))
+            return decide_update_chat(state, **changes)
+
         deadline = time.monotonic() + timeout_s
         basis: _Basis | None = None
         changes: dict[str, Any] = {}
         attempts = 0
         while True:
             attempts += 1
-            decide = partial(_decide_on_basis, None if basis is None else basis.head, changes)
+            decision = partial(decide, basis, changes)
             try:
-                recorded = self._store.execute(CHATS, chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
+                recorded = self._store.execute(CHATS, chat_id, decision, kind=ChatUpdated, timeout_s=timeout_s)
                 return self._updated(chat_id, recorded, None if basis is None else basis.chat)
-            except _MovedError as moved:
+            except _ChatMovedError as moved:
                 basis = moved.basis
             if attempts > 1 and time.monotonic() > deadline:
                 raise UpdateConflictError(chat_id, attempts=attempts)
@@ -261,8 +273,9 @@ class ChatMethods(LedgerPart):
         check_count(offset, "offset")
         chats = _chat_list(user_id, metadata, order=order, ascending=ascending)
         after_id = sought_id(after, "after") if isinstance(after, str) else None
-        if after_id is None:
-            _check_after(after)
+        if after is not None and not isinstance(after, Chat | str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users'
+            msg = f"after must be a Chat or its id, not {type(after).__name__}"
+            raise InvalidValueError(msg)
         with self._store.snapshot(ChatsToRead(after_id, are_all=True, user_id=chats.user_id)) as snapshot:
             if isinstance(after, str):
                 chat = snapshot.chat(sought_id(after, "after")).chat
@@ -318,7 +331,18 @@ class ChatMethods(LedgerPart):
         Source: the LMDB index. Costs O(receipts) of what is asked for.
         """
         with self._store.snapshot() as snapshot:
-            return list(map(_receipt, snapshot.receipts(is_pending=is_pending)))
+            erasures = snapshot.receipts(is_pending=is_pending)
+        return [
+            ErasureReceipt(
+                kind=kind.name,
+                id=erasure.stream_id.removeprefix(kind.prefix),
+                position=erasure.tombstone_position,
+                event_count=erasure.event_count,
+                deleted_at=erasure.deleted_at,
+                erased_at=erasure.erased_at,
+            )
+            for erasure, kind in ((erasure, kind_of(erasure.stream_id)) for erasure in erasures)
+        ]
 
     def wait_erased(self) -> None:
         """
@@ -375,13 +399,13 @@ class ChatMethods(LedgerPart):
             raise ChatNotFoundError(chat_id)
         if chat is not seen:
             return chat
-        for one in recorded:
-            if isinstance(one.body, ChatUpdated):
-                chat = msgspec.structs.replace(chat, **one.body.changes, updated_at=one.occurred_at)
+        for event in recorded:
+            if isinstance(event.body, ChatUpdated):
+                chat = msgspec.structs.replace(chat, **event.body.changes, updated_at=event.occurred_at)
         return chat
 
 
-class _Given(NamedTuple):
+class _NewChat(NamedTuple):
     """The initial values of a chat."""
 
     user_id: str
@@ -410,23 +434,12 @@ class _Basis(NamedTuple):
     head: StreamHead
 
 
-class _MovedError(ChatledgerError):
+class _ChatMovedError(ChatledgerError):
     """The chat is not the one that changes were computed from; nothing was written. Compute them from `basis`."""
 
     def __init__(self, basis: _Basis) -> None:
         super().__init__(f"chat {basis.chat.id!r} was changed meanwhile; nothing was written")
         self.basis = basis
-
-
-def _decide_on_basis(head: StreamHead | None, changes: dict[str, Any], state: IndexedChat, now: int) -> list[Body]:
-    """Decide on changes that were computed from the chat as it was at `head`."""
-    del now
-    chat = state.chat
-    if chat is None:
-        raise ChatNotFoundError(state.chat_id)
-    if stream_head(state) != head:
-        raise _MovedError(_Basis(chat, stream_head(state)))
-    return decide_update_chat(state, **changes)
 
 
 def _as_created(recorded: Recorded) -> Chat:
@@ -443,33 +456,31 @@ def _as_created(recorded: Recorded) -> Chat:
     )
 
 
-def _check_after(after: object) -> None:
-    if after is not None and not isinstance(after, Chat):
-        msg = f"after must be a Chat or its id, not {type(after).__name__}"
-        raise InvalidValueError(msg)
-
-
 def _check_changes(changes: Any) -> dict[str, Any]:
     if changes is None:
         return {}
     if not isinstance(changes, dict):
         msg = f"an updater returns an object with title or metadata, or None, not {type(changes).__name__}"
         raise InvalidValueError(msg)
-    given = cast("dict[str, Any]", changes)
-    unknown = given.keys() - {"title", "metadata", "expires_at"}
+    values = cast("dict[str, Any]", changes)
+    unknown = values.keys() - {"title", "metadata", "expires_at"}
     if unknown:
         msg = f"only title, metadata and expires_at of a chat can change, not {', '.join(sorted(map(str, unknown)))}"
         raise InvalidValueError(msg)
-    if given.get("expires_at") is not None:
-        return {**given, "expires_at": moment_ms(given["expires_at"], "expires_at")}
-    return given
+    if values.get("expires_at") is not None:
+        return {**values, "expires_at": moment_ms(values["expires_at"], "expires_at")}
+    return values
 
 
 def _chat_list(
     user_id: str | None, metadata: MetadataFilter | None, *, order: str = "updated", ascending: bool = False
 ) -> ChatList:
     check_choice(order, ("updated", "created"), "order")
-    entries = _check_entries(metadata)
+    entries: tuple[Entry, ...] = ()
+    if isinstance(metadata, Mapping):
+        entries = tuple(map(_check_entry, metadata.items()))
+    elif metadata is not None:
+        entries = (_check_entry(metadata),)
     if entries and order == "created":
         msg = "the index has no list by creation of chats with some metadata; leave out metadata, or sort what it gives"
         raise InvalidValueError(msg)
@@ -481,12 +492,6 @@ def _chat_list(
     )
 
 
-def _check_entries(metadata: Any) -> tuple[Entry, ...]:
-    if isinstance(metadata, Mapping):
-        return tuple(_check_entry(entry) for entry in cast("Mapping[Any, Any]", metadata).items())
-    return () if metadata is None else (_check_entry(metadata),)
-
-
 def _check_entry(entry: Any) -> Entry:
     match entry:
         case (str() as key, str() | bool() | int() | float() as value):
@@ -495,15 +500,3 @@ def _check_entry(entry: Any) -> Entry:
         case _:
             msg = f"metadata must be {{key: value}}, of texts and texts, numbers or booleans, or one (key, value), not {entry!r}"
             raise InvalidValueError(msg)
-
-
-def _receipt(erasure: Erasure) -> ErasureReceipt:
-    kind = kind_of(erasure.stream_id)
-    return ErasureReceipt(
-        kind=kind.name,
-        id=erasure.stream_id.removeprefix(kind.prefix),
-        position=erasure.tombstone_position,
-        event_count=erasure.event_count,
-        deleted_at=erasure.deleted_at,
-        erased_at=erasure.erased_at,
-    )

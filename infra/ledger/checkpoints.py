@@ -85,7 +85,7 @@ class CheckpointMethods(LedgerPart):
         reads once in a while.
         """
         chat_id = sought_id(chat_id, "chat_id")
-        wanted = None if message_ids is None else [sought_id(one, "message_id") for one in message_ids]
+        wanted = None if message_ids is None else [sought_id(message_id, "message_id") for message_id in message_ids]
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             return chat.checkpoints() if wanted is None else checkpoints_at(chat, wanted)

@@ -75,7 +75,9 @@ def assistant_text(
     metadata: Mapping[str, Any] | None = None,
 ) -> Fragment:
     """Return a new message from the assistant with one text part. See `user`."""
-    _check_text(text)
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users'
+        msg = f"the text of a message must be text, not {type(text).__name__}; assistant() also takes a UIMessage"
+        raise InvalidValueError(msg)
     return assistant(text, id, agent_id=agent_id, reply_to=reply_to, metadata=metadata)
 
 
@@ -181,8 +183,9 @@ def adopted(value: Any, form: str | None = None) -> Any:
     source = cast("Any", value)
     if form is None and isinstance(source, Mapping):
         fields = cast("Mapping[str, Any]", source)
+        # Written as a fragment: messages of SDKs may have a `name` too, but neither of the other two.
         if "name" in fields and not {"data", "codec"}.isdisjoint(fields):
-            return fields  # it is written as a fragment
+            return fields
     data = plain_object(source, what)
     form = form_of(data) if form is None else check_id(form, "form")
     if form is None:
@@ -192,6 +195,8 @@ def adopted(value: Any, form: str | None = None) -> Any:
         )
         raise InvalidValueError(msg)
     own_id: Any = data.get("id") if form == UI else object_at(data, "data").get("id") if form == LANGCHAIN else None
+    # Whether the id was made here is kept: a live stream commits such a message under the id that its readers were given, or a
+    # browser that had read the stream would save a second version of the answer.
     has_new_id = not isinstance(own_id, str) or not own_id
     fragment = message_fragment(name_of(data, form), StoredCodec(data, form), new_id() if has_new_id else own_id)
     return msgspec.structs.replace(fragment, has_new_id=has_new_id)
@@ -200,20 +205,14 @@ def adopted(value: Any, form: str | None = None) -> Any:
 def _message(
     role: str, content: Any, message_id: str | None, metadata: Mapping[str, Any] | None = None, **speaker: Any
 ) -> Fragment:
-    said, notes = attribution(**speaker), None if metadata is None else plain_object(metadata, "metadata")
+    origin, notes = attribution(**speaker), None if metadata is None else plain_object(metadata, "metadata")
     if message_id is None and is_ui_message(content):
         message_id = cast("Mapping[str, Any]", content).get("id")
     has_new_id = message_id is None
     message_id = new_id() if message_id is None else message_id
     if isinstance(content, str):
         codec = StoredCodec(ui_message(role, content, message_id), UI, notes)
-        fragment = message_fragment(role, codec, message_id, metadata=said)
+        fragment = message_fragment(role, codec, message_id, metadata=origin)
     else:
-        fragment = from_ui_message(content, message_id, role=role, notes=notes, metadata=said)
+        fragment = from_ui_message(content, message_id, role=role, notes=notes, metadata=origin)
     return msgspec.structs.replace(fragment, has_new_id=has_new_id)
-
-
-def _check_text(text: Any) -> None:
-    if not isinstance(text, str):
-        msg = f"the text of a message must be text, not {type(text).__name__}; assistant() also takes a UIMessage"
-        raise InvalidValueError(msg)

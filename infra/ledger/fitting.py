@@ -43,11 +43,11 @@ def read_for_model(
     while True:
         stored = [] if head is None or not taken else chat.chains.chain(head, taken)
         shown = for_model(chat, stored, always=always) if stored else []
-        given, whole = [*shown, *new], taken == length
-        window = Window(0, None, 0) if fit is None else fit.window(given, is_whole=whole)
+        messages, whole = [*shown, *new], taken == length
+        window = Window(0, None, 0) if fit is None else fit.window(messages, is_whole=whole)
         if window is not None:
             break
-        taken = min(taken * 2, length)
+        taken = min(taken * 2, length)  # doubled, so that what is read twice is no more than what is read once
     start = window.start
     chain = [*stored, *new]
     begin = 0 if whole and start == 0 else _begin(chat, stored, shown, start)
@@ -60,7 +60,7 @@ def read_for_model(
         omitted = Omitted(count=before, first_id=root_id, last_id=last_id)
     elif before:
         omitted = Omitted(count=before, first_id=chain[0].id, last_id=chain[begin - 1].id)
-    return ReadForModel(chain[begin:], given[start:], omitted, window.tokens, window.uncounted)
+    return ReadForModel(chain[begin:], messages[start:], omitted, window.tokens, window.uncounted)
 
 
 def _begin(chat: IndexedChat, stored: Sequence[Message], shown: Sequence[Message], start: int) -> int:

@@ -92,6 +92,6 @@ class ForkMethods(LedgerPart):
         if NO_ID in {chat_id, message_id}:
             return []
         with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
-            found = snapshot.list_chats(ChatList(entries=((BRANCHED_FROM_CHAT, chat_id),)))
-        wanted = [chat for chat in found if message_id in {None, (chat.metadata or {}).get(BRANCHED_FROM)}]
-        return sorted(wanted, key=lambda chat: (chat.created_at, chat.id))
+            forks = snapshot.list_chats(ChatList(entries=((BRANCHED_FROM_CHAT, chat_id),)))
+        at_message = [chat for chat in forks if message_id in {None, (chat.metadata or {}).get(BRANCHED_FROM)}]
+        return sorted(at_message, key=lambda chat: (chat.created_at, chat.id))

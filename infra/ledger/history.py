@@ -155,12 +155,12 @@ class MessageHistory:
 
         def replace(commit: Commit) -> str | None:
             if expected is not None:
-                known = commit.state.branch(expected.name)
+                present = commit.state.branch(expected.name)
                 # A chat that was erased and begun anew may have a branch and messages of the same names.
                 is_as_read = (
-                    known is not None
-                    and (known.id, known.head_message_id) == (expected.id, expected.head_message_id)
-                    and (known.is_active or not activate)
+                    present is not None
+                    and (present.id, present.head_message_id) == (expected.id, expected.head_message_id)
+                    and (present.is_active or not activate)
                 )
                 if not is_as_read or commit.branch != expected.name:
                     return None
@@ -177,8 +177,8 @@ class MessageHistory:
         Take the newest message that counts off the branch and return it; None where there is none. Concurrent calls get others.
 
         Args:
-            rest: For who takes a part of a message: of a message, those that are to stand in its place; None where nothing of
-                it counts, so that the one before is taken. A pure function, which may be called several times.
+            rest: For callers that take a part of a message: returns the messages that are to stand in its place; None where nothing
+                of it counts, so that the one before is taken. A pure function, which may be called several times.
         """
         return self.commit(lambda commit: commit.pop(rest))
 
@@ -192,11 +192,11 @@ class MessageHistory:
         def remove(commit: Commit) -> Message | None:
             history = commit.history()
             base = None if history is None else history.find(message_id)
-            found = None if history is None or base is None else history.standing_at(base.id)
-            if found is None:
+            standing = None if history is None or base is None else history.standing_at(base.id)
+            if standing is None:
                 return None
-            commit.remove(found)
-            return found.message
+            commit.remove(standing)
+            return standing.message
 
         return self.commit(remove)
 

@@ -67,7 +67,7 @@ class Appending(NamedTuple):
 
     @property
     def kind(self) -> type[Body]:
-        """The event that comes first."""
+        """The type of the first event that is written."""
         return ChatUpdated if self.chat_metadata is not None and not self.drafts else MessagesAppended
 
 
@@ -115,7 +115,7 @@ class MessageMethods(LedgerPart):
             InvalidValueError: A value breaks a rule.
         """
         check_id(chat_id, "chat_id")
-        given = Appending.of(
+        appending = Appending.of(
             messages,
             form=form,
             branch=branch,
@@ -123,7 +123,7 @@ class MessageMethods(LedgerPart):
             on_existing=on_existing,
             chat_metadata=chat_metadata,
         )
-        return append_now(self._store, chat_id, given)
+        return append_now(self._store, chat_id, appending)
 
     def add_messages(self, chat_id: str, messages: Messages, *, form: str | None = None) -> list[Message]:
         """
@@ -163,8 +163,8 @@ class MessageMethods(LedgerPart):
         """
         message_id = sought_id(message_id, "message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
-            found = snapshot.find(message_id)
-            return None if found is None else found[0].chains.message(found[1])
+            located = snapshot.find(message_id)
+            return None if located is None else located[0].chains.message(located[1])
 
     def get_messages(
         self,
@@ -219,25 +219,25 @@ class MessageMethods(LedgerPart):
         """
         head_message_id = sought_id(head_message_id, "head_message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(head_message_id,))) as snapshot:
-            found = snapshot.find(head_message_id)
-            return _empty(limit, before) if found is None else _chain(*found, limit, before, lazy_data=lazy_data)
+            located = snapshot.find(head_message_id)
+            return _empty(limit, before) if located is None else _chain(*located, limit, before, lazy_data=lazy_data)
 
     def has_children(self, message_id: str) -> bool:
         """Whether any message answers this one; False for an unknown one."""
         message_id = sought_id(message_id, "message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
-            found = snapshot.find(message_id)
-            return found is not None and found[0].chains.has_children(found[1])
+            located = snapshot.find(message_id)
+            return located is not None and located[0].chains.has_children(located[1])
 
     def children(self, message_id: str) -> list[Message]:
         """The messages that answer this one, in the order of their creation; none when there is no such message."""
         message_id = sought_id(message_id, "message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
-            found = snapshot.find(message_id)
-            if found is None:
+            located = snapshot.find(message_id)
+            if located is None:
                 return []
-            chains = found[0].chains
-            return _messages(chains, chains.children(found[1]))
+            chains = located[0].chains
+            return _messages(chains, chains.children(located[1]))
 
     def siblings(self, message_id: str) -> list[Message]:
         """
@@ -247,10 +247,10 @@ class MessageMethods(LedgerPart):
         """
         message_id = sought_id(message_id, "message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
-            found = snapshot.find(message_id)
-            if found is None:
+            located = snapshot.find(message_id)
+            if located is None:
                 return []
-            chat, place = found
+            chat, place = located
             chains = chat.chains
             parent = chains.parent(place)
             family = chains.roots() if parent is None else chains.children(parent)
@@ -290,27 +290,27 @@ class MessageMethods(LedgerPart):
             )
 
 
-def append_now(store: LedgerStore, chat_id: str, given: Appending) -> list[Message]:
+def append_now(store: LedgerStore, chat_id: str, appending: Appending) -> list[Message]:
     """Append messages; see `MessageMethods.append`."""
-    written = store.execute(CHATS, chat_id, given.decided, kind=given.kind)
-    return _stored(store, chat_id, given.drafts, written)
+    written = store.execute(CHATS, chat_id, appending.decided, kind=appending.kind)
+    return _stored(store, chat_id, appending.drafts, written)
 
 
 def begin_append(
-    ledger: LedgerPart, chat_id: str, given: Appending, *, on_end: Callable[[], object]
+    ledger: LedgerPart, chat_id: str, appending: Appending, *, on_end: Callable[[], object]
 ) -> Callable[[], list[Message] | None]:
     """
     Begin an append in another thread, which calls `on_end` when it is over.
 
-    Returns what gives the answer then, or raises what the log said; None when only `append` can tell what is the matter.
+    Returns a function for the answer then: it raises what the log said, and returns None when only `append` can find out what is wrong.
     """
     store = store_of(ledger)
-    command = store.submit(chat_id, given.decided, given.kind, on_end)
+    command = store.submit(chat_id, appending.decided, appending.kind, on_end)
 
     def end() -> list[Message] | None:
         if command.encoded and isinstance(command.error, ChatledgerError):
             raise command.error
-        return _stored(store, chat_id, given.drafts, command.written) if command.written else None
+        return _stored(store, chat_id, appending.drafts, command.written) if command.written else None
 
     return end
 
@@ -407,10 +407,10 @@ def _chats_of(*message_ids: str) -> ChatsToRead:
 
 
 def _find(snapshot: LedgerSnapshot, message_id: str) -> tuple[IndexedChat, Place]:
-    found = snapshot.find(sought_id(message_id, "message_id"))
-    if found is None:
+    located = snapshot.find(sought_id(message_id, "message_id"))
+    if located is None:
         raise MessageNotFoundError(message_id)
-    return found
+    return located
 
 
 def _find_both(snapshot: LedgerSnapshot, a: str, b: str) -> tuple[IndexedChat, Place, Place]:

@@ -27,10 +27,10 @@ def _taking(options: Callable[P, OpenOptions]) -> Callable[[Callable[[OpenOption
     def decorate(work: Callable[[OpenOptions], T]) -> Callable[P, T]:
         @wraps(work)
         def opened(*args: P.args, **kwargs: P.kwargs) -> T:
-            asked = options(*args, **kwargs)
-            if asked.sweep_every_s is not None:
-                check_pause(asked.sweep_every_s)
-            return work(asked)
+            chosen = options(*args, **kwargs)
+            if chosen.sweep_every_s is not None:
+                check_pause(chosen.sweep_every_s)
+            return work(chosen)
 
         returned = inspect.signature(work).return_annotation
         vars(opened)["__signature__"] = arguments.replace(return_annotation=returned)

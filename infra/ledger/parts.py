@@ -30,16 +30,16 @@ def take_part(
     Returns:
         The things, and the place after which others follow; None where none do.
     """
-    found: list[Shown] = []
+    part: list[Shown] = []
     last: Place | None = None
-    for looked_at, (place, one) in enumerate(listed):
-        if len(found) >= limit or looked_at >= LOOKED_AT:
-            return found, last
+    for looked_at, (place, candidate) in enumerate(listed):
+        if len(part) >= limit or looked_at >= LOOKED_AT:
+            return part, last
         last = place
-        shown = wanted(one)
+        shown = wanted(candidate)
         if shown is not None:
-            found.append(shown)
-    return found, None
+            part.append(shown)
+    return part, None
 
 
 def place_of(cursor: str) -> bytes:

@@ -28,12 +28,16 @@ from ..live import LiveAnswer
 from ..messages import Appending, OnExisting, begin_append
 from ..projections import begin_view
 from ..view import LedgerView
-from .awaiting import Asked, AsyncClosing, Opening, Runner, awaited, ended, in_thread, iterated
+from .awaiting import AsyncClosing, DeferredAnswer, Opening, Runner, awaited, ended, in_thread, iterated
 from .live import AsyncLiveAnswer, AsyncLiveReader
 
 
 class Waiting:
-    """The tasks of one event loop that wait for another thread: those that need not wait any more are woken together."""
+    """
+    The tasks of one event loop that wait for appends of another thread.
+
+    Waking a loop from a thread takes some 65 µs, so those whose appends ended together are woken together.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -41,7 +45,7 @@ class Waiting:
         self._ended: list[asyncio.Future[None]] = []
 
     def end(self, future: "asyncio.Future[None]") -> None:
-        """Let who awaits this go on, soon; from any thread."""
+        """Wake the task that awaits this future, soon; from any thread."""
         with self._lock:
             self._ended.append(future)
             is_first = len(self._ended) == 1
@@ -88,7 +92,7 @@ async def append(
     if waiting is None or ledger is None:
         return await self.run(append_now)
     check_id(chat_id, "chat_id")
-    given = Appending.of(
+    appending = Appending.of(
         messages,
         form=form,
         branch=branch,
@@ -96,10 +100,10 @@ async def append(
         on_existing=on_existing,
         chat_metadata=chat_metadata,
     )
-    messages = given.drafts  # with the ids that they have now
+    messages = appending.drafts  # with the ids that they have now: repeated below, they must not get others
     future: asyncio.Future[None] = waiting.loop.create_future()
-    end = begin_append(ledger, chat_id, given, on_end=partial(waiting.end, future))
-    with anyio.CancelScope(shield=True):  # as the outcome is to be known
+    end = begin_append(ledger, chat_id, appending, on_end=partial(waiting.end, future))
+    with anyio.CancelScope(shield=True):  # a cancelled task learns the outcome too: its message may be on the log
         try:
             await asyncio.shield(future)
         except asyncio.CancelledError:  # by `Task.cancel`, which no scope holds off
@@ -182,9 +186,9 @@ class AsyncLedgerView(AsyncClosing):
         return self
 
     @property
-    def position(self) -> Asked[int]:
+    def position(self) -> DeferredAnswer[int]:
         """The position of the last event up to then: `await view.position`."""
-        return Asked(self.get_position)
+        return DeferredAnswer(self.get_position)
 
     async def run(self, call: Callable[[LedgerView], T]) -> T:
         """The answer of a function of the view that runs in a worker thread: several calls for the price of one hop."""
@@ -343,9 +347,9 @@ class AsyncLedger(AsyncClosing):
     context = staticmethod(Ledger.context)
 
     @property
-    def position(self) -> Asked[int]:
+    def position(self) -> DeferredAnswer[int]:
         """The position on the log up to which reads know everything: `await ledger.position`."""
-        return Asked(self.get_position)
+        return DeferredAnswer(self.get_position)
 
     @property
     def location(self) -> str:

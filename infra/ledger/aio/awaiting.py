@@ -24,15 +24,14 @@ T = TypeVar("T")
 
 _THREADS: Final = 64
 _threads: Final = RunVar[tuple[asyncio.Semaphore, ThreadPoolExecutor]]("chatledger_threads")
-"""Of each event loop of asyncio: the threads that run its calls, and how many are free. They end when the loop is forgotten."""
+"""The threads that run the calls of an event loop of asyncio, and how many are free. They end when the loop is forgotten."""
 
 
 async def in_thread(call: Callable[[], T]) -> T:
     """Return the answer of a call in a worker thread. A cancelled task also waits for the end of a call that has begun."""
     try:
-        is_on_trio = (
-            asyncio.current_task() is None
-        )  # or one loop drives the other, and Trio's tasks are none of asyncio's
+        # Trio may run as a guest of asyncio's loop: then there is a loop, and no task of it.
+        is_on_trio = asyncio.current_task() is None
     except RuntimeError:
         is_on_trio = True
     if is_on_trio:
@@ -44,7 +43,9 @@ async def in_thread(call: Callable[[], T]) -> T:
         threads = asyncio.Semaphore(_THREADS), ThreadPoolExecutor(_THREADS, "chatledger")
         _threads.set(threads)
     free, pool = threads
-    async with free:  # here, and not in the pool: who waits for a thread can be cancelled
+    async with (
+        free
+    ):  # tasks wait for a thread here, and not in the queue of the pool, where they could not be cancelled
         future = pool.submit(copy_context().run, _answer, call)
         try:
             with anyio.CancelScope(shield=True):
@@ -117,20 +118,20 @@ def threaded(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[A
 def iterated(
     method: Callable[Concatenate[S, P], Iterator[T]], *, chunk: int = _CHUNK
 ) -> Callable[Concatenate[Runner[S], P], AsyncGenerator[T]]:
-    """Return a version of a method whose iterator is asynchronous, and takes so many at a time."""
+    """Return a version of a method whose iterator is asynchronous, and takes `chunk` elements for each hop to a thread."""
 
     async def iterate(self: Runner[S], /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T]:
         iterator = await self.run(lambda blocking: method(blocking, *args, **kwargs))
         while taken := await self.run(lambda _: list(itertools.islice(iterator, chunk))):
-            for one in taken:
-                yield one
+            for element in taken:
+                yield element
 
     functools.update_wrapper(iterate, method)
     return iterate
 
 
-class Asked(Generic[T]):
-    """An answer to be awaited, which is asked for then."""
+class DeferredAnswer(Generic[T]):
+    """An answer that is asked for when it is awaited, and not before."""
 
     def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._ask = ask
@@ -140,7 +141,7 @@ class Asked(Generic[T]):
 
 
 class AsyncClosing(ABC):
-    """Is closed after an `async with`, also where the task was cancelled."""
+    """The base of what `async with` closes, also where the task was cancelled."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -159,7 +160,7 @@ class AsyncClosing(ABC):
 C = TypeVar("C", bound=AsyncClosing)
 
 
-class Opening(Asked[C]):
+class Opening(DeferredAnswer[C]):
     """A thing that is opened when this is awaited, or by `async with`, which closes it."""
 
     _opened: C

@@ -21,10 +21,10 @@ from chatledger.domain.errors import InvalidValueError, ResolverError
 
 from .computed_tree import (
     Cancellation,
+    FragmentCopy,
     Gap,
     LoadContext,
     Path,
-    Tree,
     is_computed,
     is_iterable,
     is_one_shot,
@@ -50,13 +50,13 @@ class _Once:
     """The result of a value that gives it only once, or the error that it gives instead from now on."""
 
     def __init__(self, value: Any) -> None:
-        self.value = value  # kept, since it is known by its id
+        self.value = value  # held, so that no other value gets its id
         self.is_settled = anyio.Event()
         self.result: Any = None
         self.error: Exception | None = None
 
 
-class Kept:
+class KeptResults:
     """
     Results of computed values, for the next evaluation of the same fragments if this one fails.
 
@@ -66,26 +66,27 @@ class Kept:
 
     def __init__(self) -> None:
         self.once: dict[int, _Once] = {}
-        self._given: dict[int, list[tuple[Any, Any]]] = {}  # with the values, which are known by their ids
-        self._rest: dict[int, list[tuple[Any, Any]]] = {}
+        # With the values themselves: the id of a value that is gone is given to another.
+        self._results: dict[int, list[tuple[Any, Any]]] = {}
+        self._untaken: dict[int, list[tuple[Any, Any]]] = {}
 
     def begin(self) -> None:
         """Begin an evaluation."""
-        self._rest = {key: list(given) for key, given in self._given.items()}
+        self._untaken = {key: list(results) for key, results in self._results.items()}
 
     def take(self, value: Any) -> list[Any]:
         """Return the result of a value, in a list, if an earlier evaluation has one for this place; else an empty list."""
-        rest = self._rest.get(id(value))
-        return [rest.pop()[1]] if rest else []
+        untaken = self._untaken.get(id(value))
+        return [untaken.pop()[1]] if untaken else []
 
     def put(self, value: Any, result: Any) -> None:
         """Keep the result of a value."""
-        self._given.setdefault(id(value), []).append((value, result))
+        self._results.setdefault(id(value), []).append((value, result))
 
     def forget(self, value: Any, result: Any) -> None:
         """Do not keep a result that turned out to be unfit."""
-        given = self._given.get(id(value), [])
-        given[:] = [kept for kept in given if kept[1] is not result]
+        results = self._results.get(id(value), [])
+        results[:] = [kept for kept in results if kept[1] is not result]
 
 
 class Resolver:
@@ -96,11 +97,11 @@ class Resolver:
     cancellation does not wait for it.
     """
 
-    def __init__(self, load: LoadContext, kept: Kept) -> None:
+    def __init__(self, load: LoadContext, kept: KeptResults) -> None:
         self._load, self._kept = load, kept
         kept.begin()
         self._is_stopped = False
-        self._given: list[Any] = []
+        self._produced: list[Any] = []
 
     async def resolve(self, value: Any) -> Any:
         """
@@ -111,8 +112,8 @@ class Resolver:
                 of which the items are not what it says.
             Exception: Whatever it raises.
         """
-        if found := self._kept.take(value):
-            return found[0]
+        if kept := self._kept.take(value):
+            return kept[0]
         result = value
         if callable(result) and not inspect.isawaitable(result):
             result = await self._called(result)
@@ -122,7 +123,7 @@ class Resolver:
             if (reason := why_not_items(result)) is not None:
                 raise RefusedError(reason)
             result = await (self._only_once(result, self._items) if is_one_shot(result) else self._items(result))
-        self._given.append(result)
+        self._produced.append(result)
         if not is_one_shot(value):
             self._kept.put(value, result)
         return result
@@ -132,8 +133,8 @@ class Resolver:
         self._is_stopped = True
 
     def discard(self, others: Iterable[Any]) -> None:
-        """Close the coroutines in what was given so far and in these others."""
-        discard([*others, *self._given])
+        """Close the coroutines in what was produced so far and in these others."""
+        discard([*others, *self._produced])
 
     async def _only_once(self, value: Any, settle: Callable[[Any], Awaitable[Any]]) -> Any:
         """Settle a one-shot value once, also for others that hold it, and for later evaluations."""
@@ -160,24 +161,23 @@ class Resolver:
         return call() if only_begins(function) else await self._in_thread(call)
 
     async def _items(self, value: Any) -> list[Any]:
-        if isinstance(value, AsyncIterable):
-            return await self._drained_async(cast("AsyncIterable[Any]", value))
-        return cast("list[Any]", await self._in_thread(functools.partial(self._drained, value)))
+        """The items of an iterable."""
+        items: list[Any] = []
+        self._produced.append(items)  # before there are any, so that none is forgotten where a later one fails
 
-    def _drained(self, value: Iterable[Any]) -> list[Any]:
-        items = self._begun()
-        try:
-            for item in value:
-                _add(items, item)
-                if self._is_stopped:
-                    break
-        finally:
-            if inspect.isgenerator(value):
-                value.close()
-        return items
+        def drain() -> None:
+            try:
+                for item in value:
+                    _add(items, item)
+                    if self._is_stopped:
+                        break
+            finally:
+                if inspect.isgenerator(value):
+                    value.close()
 
-    async def _drained_async(self, value: AsyncIterable[Any]) -> list[Any]:
-        items = self._begun()
+        if not isinstance(cast("object", value), AsyncIterable):
+            await self._in_thread(drain)
+            return items
         try:
             async for item in value:
                 _add(items, item)
@@ -187,39 +187,33 @@ class Resolver:
                     await value.aclose()
         return items
 
-    def _begun(self) -> list[Any]:
-        """A list for items: known before they are, so that none is forgotten where a later one fails."""
-        items: list[Any] = []
-        self._given.append(items)
-        return items
-
     async def _in_thread(self, function: Callable[[], Any]) -> Any:
-        given: list[Any] = []
+        returned: list[Any] = []
         is_abandoned = threading.Event()
 
         def call() -> Exception | None:
             try:
-                given.append(function())
+                returned.append(function())
             except Exception as error:  # noqa: BLE001 - raised below; a future would not take a StopIteration
                 return error
-            self._given += given
+            self._produced += returned
             if is_abandoned.is_set():
-                discard(given)
+                discard(returned)
             return None
 
         try:
             error = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
         except BaseException:
-            is_abandoned.set()  # before the look at what was given: the thread looks in the other order
-            discard(given)
+            is_abandoned.set()  # before the look at what was returned: the thread looks in the other order
+            discard(returned)
             raise
         if error is not None:
             raise error
-        return given[0]
+        return returned[0]
 
 
 def discard(values: Iterable[Any]) -> None:
-    """Close the coroutines in these that nobody has begun to await, nor will: Python would warn of each."""
+    """Close the coroutines in these values that nobody has begun to await, nor will: Python would warn of each."""
     for leaf in leaves(values, decode=True):
         if inspect.iscoroutine(leaf) and inspect.getcoroutinestate(leaf) == inspect.CORO_CREATED:
             leaf.close()
@@ -272,7 +266,7 @@ async def compute(
     if cancellation is not None and not callable(getattr(cancellation, "is_set", None)):
         msg = f"cancellation must have a method `is_set`, as threading.Event has, not {type(cancellation).__name__}"
         raise InvalidValueError(msg)
-    evaluation = _Evaluation(_as_list(fragments), LoadContext(context, sandbox, cancellation), Kept())
+    evaluation = _Evaluation(_as_list(fragments), LoadContext(context, sandbox, cancellation), KeptResults())
     try:
         return await evaluation.run()
     except BaseException:
@@ -293,22 +287,24 @@ def compute_now(
     Where an event loop runs in this thread, it stands still meanwhile, and the values are computed by another one: use
     `compute` there, and always for tasks and futures, which belong to their loop.
     """
-    given = _as_list(fragments)
-    if not has_computed(given):
-        return given
-    return run_now(functools.partial(compute, given, context=context, sandbox=sandbox, cancellation=cancellation))
+    checked = _as_list(fragments)
+    if not has_computed(checked):
+        return checked
+    return run_now(functools.partial(compute, checked, context=context, sandbox=sandbox, cancellation=cancellation))
 
 
 def run_now(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Return what a coroutine function gives, in an event loop of its own."""
-    if not _is_loop_running():
+    """Return the result of a coroutine function, in an event loop of its own."""
+    try:
+        anyio.get_cancelled_exc_class()
+    except RuntimeError:  # no loop runs in this thread
         return anyio.run(call)
-    with start_blocking_portal() as portal:
+    with start_blocking_portal() as portal:  # a loop does, and no other can run in its thread
         result: T = portal.call(call)
         return result
 
 
-async def compute_again(fragments: Iterable[Fragment], load: LoadContext, kept: Kept) -> list[Fragment]:
+async def compute_again(fragments: Iterable[Fragment], load: LoadContext, kept: KeptResults) -> list[Fragment]:
     """
     Compute fragments as `compute` does, so that it can be done again after a failure: what succeeded is in `kept`.
 
@@ -323,9 +319,11 @@ def has_computed(fragments: Iterable[Fragment]) -> bool:
 
 
 class _Evaluation:
-    def __init__(self, given: list[Fragment], load: LoadContext, kept: Kept, *, is_repeatable: bool = False) -> None:
-        self._given, self._load, self._kept, self._is_repeatable = given, load, kept, is_repeatable
-        self._tree = Tree(given)
+    def __init__(
+        self, fragments: list[Fragment], load: LoadContext, kept: KeptResults, *, is_repeatable: bool = False
+    ) -> None:
+        self._fragments, self._load, self._kept, self._is_repeatable = fragments, load, kept, is_repeatable
+        self._copy = FragmentCopy(fragments)
         self._resolver = Resolver(load, kept)
         self._tasks: anyio.abc.TaskGroup
         self._running: dict[int, Path | None] = {}
@@ -333,31 +331,29 @@ class _Evaluation:
         self._failure: ResolverError | None = None
 
     async def run(self) -> list[Fragment]:
+        """Evaluate all computed values, and return the fragments with the results."""
         try:
-            await self._evaluate()
+            roots = list(self._copy.roots())
+            if not roots:
+                return self._copy.closed()
+            cancellation = self._load.cancellation
+            if cancellation is not None and cancellation.is_set():
+                raise ResolverError(str(roots[0][1].path), _CANCELLED)
+            async with anyio.create_task_group() as watching:
+                if cancellation is not None:
+                    watching.start_soon(self._watch, cancellation)
+                async with anyio.create_task_group() as self._tasks:
+                    for value, gap in roots:
+                        self._begin(value, gap)
+                watching.cancel_scope.cancel()
         finally:
             self._resolver.stop()
-        return self._tree.closed()
-
-    def discard(self) -> None:
-        self._resolver.discard([*self._given, *self._tree.decoded])
-
-    async def _evaluate(self) -> None:
-        found = list(self._tree.roots())
-        if not found:
-            return
-        cancellation = self._load.cancellation
-        if cancellation is not None and cancellation.is_set():
-            raise ResolverError(str(found[0][1].path), _CANCELLED)
-        async with anyio.create_task_group() as watching:
-            if cancellation is not None:
-                watching.start_soon(self._watch, cancellation)
-            async with anyio.create_task_group() as self._tasks:
-                for value, gap in found:
-                    self._begin(value, gap)
-            watching.cancel_scope.cancel()
         if self._failure is not None:
             raise self._failure
+        return self._copy.closed()
+
+    def discard(self) -> None:
+        self._resolver.discard([*self._fragments, *self._copy.decoded])
 
     def _begin(self, value: Any, gap: Gap) -> None:
         if gap.depth > MAX_DEPTH:
@@ -368,6 +364,7 @@ class _Evaluation:
             self._tasks.start_soon(self._resolve, value, gap)
 
     async def _resolve(self, value: Any, gap: Gap) -> None:
+        # Not cancelled where another value fails, if the caller may try again: it could not be begun a second time.
         if is_one_shot(value):
             await self._resolve_to_end(value, gap)
             return
@@ -397,7 +394,7 @@ class _Evaluation:
 
     def _fill(self, gap: Gap, value: Any, result: Any) -> None:
         try:
-            found = list(self._tree.fill(gap, result))
+            inner_values = list(self._copy.fill(gap, result))
         except (InvalidValueError, ResolverError) as error:
             self._kept.forget(value, result)
             if isinstance(error, ResolverError):
@@ -405,7 +402,7 @@ class _Evaluation:
             else:
                 self._fail(gap.path, f"gave a value that cannot be rendered: {error}", error)
             return
-        for inner_value, inner in found:
+        for inner_value, inner in inner_values:
             self._begin(inner_value, inner)
 
     async def _watch(self, cancellation: Cancellation) -> None:
@@ -434,11 +431,3 @@ def _as_list(fragments: Any) -> list[Fragment]:
         msg = f"expected a list of fragments, not {kind}"
         raise InvalidValueError(msg)
     return [as_fragment(value) for value in cast("Iterable[Any]", fragments)]
-
-
-def _is_loop_running() -> bool:
-    try:
-        anyio.get_cancelled_exc_class()
-    except RuntimeError:
-        return False
-    return True

@@ -27,7 +27,7 @@ class Cancellation(Protocol):
     """A signal to end an evaluation: a `threading.Event`, `anyio.Event` or `asyncio.Event`."""
 
     def is_set(self) -> bool:
-        """Whether it shall."""
+        """Whether the evaluation is to end."""
         ...
 
 
@@ -38,7 +38,7 @@ class LoadContext(msgspec.Struct, frozen=True):
     Attributes:
         context: What the fragments are for, e.g. the context engine.
         sandbox: Where code may run; None when there is none.
-        cancellation: Set when the evaluation shall end. For functions that take long.
+        cancellation: Set when the evaluation is to end. For functions that take long.
     """
 
     context: Any = None
@@ -160,7 +160,7 @@ class Gap(NamedTuple):
         return self._replace(inside=self.inside | {id(value)})
 
 
-class Tree:
+class FragmentCopy:
     """A copy of fragments, in which computed values are replaced by what they give and cycles are absent."""
 
     def __init__(self, fragments: list[Fragment]) -> None:
@@ -193,7 +193,10 @@ class Tree:
             if id(inner) in active:
                 self._put(place, _ABSENT, is_change=True)
             elif is_computed(inner):
-                _check_items(inner, place.path)
+                is_called_first = callable(inner) or inspect.isawaitable(inner)
+                if not is_called_first and (reason := why_not_items(inner)) is not None:
+                    msg = f"{place.path} {reason}"
+                    raise InvalidValueError(msg)
                 place.node.has_changed = True
                 yield inner, place._replace(depth=gap.depth + 1, inside=frozenset(active))
             elif (opened := self._opened(inner, place)) is None:
@@ -204,8 +207,14 @@ class Tree:
 
     def closed(self) -> list[Fragment]:
         """The copied fragments; those in which nothing was computed are the given ones."""
+        # From the inside out, as a node is put into the one around it.
         for node in reversed(self._nodes):
-            _drop_absent(node.content)
+            content = node.content
+            if isinstance(cast("object", content), dict):
+                for key in [key for key, value in content.items() if value is _ABSENT]:
+                    del content[key]
+            else:
+                content[:] = [value for value in content if value is not _ABSENT]
             if node.around is not None:
                 self._put(Gap(*node.around, None, 0, frozenset()), _closed(node), is_change=node.has_changed)
         return cast("list[Fragment]", self._top.content[0])
@@ -261,7 +270,7 @@ def leaves(values: Iterable[Any], *, decode: bool) -> Iterator[Any]:
         values: Fragments, and data of fragments.
         decode: Ask codecs of other people for their data; else give the fragments that have one.
     """
-    seen: dict[int, Any] = {}  # with the values: the id of what is gone is given again
+    seen: dict[int, Any] = {}  # with the values: the id of a value that is gone is given to another
     pending = list(values)
     while pending:
         value = pending.pop()
@@ -278,7 +287,10 @@ def leaves(values: Iterable[Any], *, decode: bool) -> Iterator[Any]:
         elif isinstance(value, Fragment):
             pending.append(value.data)
         else:
-            form = value if is_computed(value) else _plain_or_itself(value)
+            try:
+                form = value if is_computed(value) else plain_form(value)
+            except InvalidValueError:  # whoever needs the data reports it
+                form = list(cast("set[Any]", value)) if isinstance(value, set | frozenset) else value
             if isinstance(form, Mapping):
                 pending.extend(cast("Mapping[Any, Any]", form).values())
             elif isinstance(form, list | tuple):
@@ -302,22 +314,6 @@ def _plain(value: Any, path: Path | None) -> Any:
         raise InvalidValueError(msg) from error
 
 
-def _plain_or_itself(value: Any) -> Any:
-    try:
-        return plain_form(value)
-    except InvalidValueError:  # whoever needs the data reports it
-        return list(cast("set[Any]", value)) if isinstance(value, set | frozenset) else value
-
-
-def _check_items(value: Any, path: Path | None) -> None:
-    if callable(value) or inspect.isawaitable(value):
-        return
-    reason = why_not_items(value)
-    if reason is not None:
-        msg = f"{path} {reason}"
-        raise InvalidValueError(msg)
-
-
 def _paths(items: list[Any], around: Path | None) -> list[Path | None]:
     """A fragment goes by its name, other items by their index; fragments of the same name by both."""
     names = Counter(item.name for item in items if isinstance(item, Fragment))
@@ -325,15 +321,6 @@ def _paths(items: list[Any], around: Path | None) -> list[Path | None]:
         around if isinstance(item, Fragment) and names[item.name] == 1 else Path(around, f"[{index}]")
         for index, item in enumerate(items)
     ]
-
-
-def _drop_absent(content: Any) -> None:
-    if isinstance(content, dict):
-        entries = cast("dict[Any, Any]", content)
-        for key in [key for key, value in entries.items() if value is _ABSENT]:
-            del entries[key]
-    else:
-        content[:] = [value for value in content if value is not _ABSENT]
 
 
 def _closed(node: Node) -> Any:

@@ -13,7 +13,7 @@ from chatledger.domain.context.builder_codecs import check_holds_no_message
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import InvalidValueError
 
-from .computed import Kept, compute, compute_again, has_computed, run_now
+from .computed import KeptResults, compute, compute_again, has_computed, run_now
 from .computed_tree import LoadContext
 
 _under_way: Final[ContextVar[tuple[object, ...]]] = ContextVar("chatledger_computing", default=())
@@ -31,7 +31,7 @@ class Computing:
     def __init__(self, *, is_blocking: bool) -> None:
         self._is_blocking = is_blocking
         self._thread_lock, self._task_lock = threading.Lock(), anyio.Lock()
-        self._kept = Kept()
+        self._kept = KeptResults()
         self._token: object | None = None
 
     @asynccontextmanager
@@ -70,7 +70,7 @@ class Computing:
         computed = run_now(call) if self._is_blocking else await call()
         for fragment in computed:
             check_holds_no_message(fragment)
-        self._kept = Kept()
+        self._kept = KeptResults()
         return computed
 
     async def ask(self, function: Callable[[], Any], *, name: str) -> Any:
@@ -81,5 +81,5 @@ class Computing:
             ResolverError: The function failed; `name` is its path.
         """
         call = partial(compute, [Fragment(name, function)])
-        (asked,) = run_now(call) if self._is_blocking else await call()
-        return asked.data
+        (fragment,) = run_now(call) if self._is_blocking else await call()
+        return fragment.data

@@ -1,4 +1,4 @@
-"""A stored chain that is asked by its end, its first turn and its counts, and never read as a whole unless somebody wants it."""
+"""A stored chain that answers from its end, its first turn and its counts, and is read as a whole only where somebody asks for it."""
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -40,7 +40,7 @@ class ChainReader:
 
     @cached_property
     def _counts(self) -> tuple[int, int]:
-        return self._asked(lambda chains, head: (chains.turns(head).number, chains.depth(head) + 1), default=(0, 0))
+        return self._ask(lambda chains, head: (chains.turns(head).number, chains.depth(head) + 1), default=(0, 0))
 
     def last_turn(self) -> Message | None:
         """Return the last message that a user wrote; None when there is none."""
@@ -59,26 +59,26 @@ class ChainReader:
             rest, limit = rest - len(page) if page else 0, min(2 * limit, _PAGE)
 
     def _page(self, depth: int, limit: int) -> list[Message]:
-        return self._asked(lambda chains, head: chains.chain(chains.ancestor(head, depth), limit), default=[])
+        return self._ask(lambda chains, head: chains.chain(chains.ancestor(head, depth), limit), default=[])
 
     def has_fired(self, once_id: str) -> bool:
         """Whether an id of `once` has fired."""
-        return self._asked(lambda chains, head: chains.has_fired(head, once_id), default=False)
+        return self._ask(lambda chains, head: chains.has_fired(head, once_id), default=False)
 
     def fired(self) -> frozenset[str]:
         """Return the ids of `once` that have fired."""
-        return self._asked(lambda chains, head: chains.fired(head), default=frozenset())
+        return self._ask(lambda chains, head: chains.fired(head), default=frozenset())
 
     def _message(self, find: Callable[[Chains, Place], Place | None]) -> Message | None:
         def message(chains: Chains, head: Place) -> Message | None:
             place = find(chains, head)
             return None if place is None else chains.message(place)
 
-        return self._asked(message, default=None)
+        return self._ask(message, default=None)
 
-    def _asked(self, question: Callable[[Chains, Place], T], *, default: T) -> T:
+    def _ask(self, question: Callable[[Chains, Place], T], *, default: T) -> T:
         if self._head is None:
             return default
         with self._store.snapshot(ChatsToRead(message_ids=(self._head,))) as snapshot:
-            found = snapshot.find(self._head)
-            return default if found is None else question(found[0].chains, found[1])
+            located = snapshot.find(self._head)
+            return default if located is None else question(located[0].chains, located[1])

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -15,7 +15,7 @@ from chatledger.domain.limits import check_count
 
 from ..port import LedgerStore
 from .filter import is_gone
-from .members import Member
+from .members import FeedMember
 
 SAVE_EVENTS: Final = 100
 SAVE_S: Final = 0.25
@@ -42,7 +42,7 @@ class Cursor:
         after: Where to begin, unless `member` knows.
         chat_id: Only this chat is read.
         is_following: Whether to wait for more at the end of the log.
-        is_auto: Whether asking for the next event says that the last one was handled.
+        is_auto: Whether asking for the next event means that the last one was handled.
         is_closed: Whether the ledger was closed that the feed came from.
         member: Keeps the position under a name; None for a feed without one.
     """
@@ -57,7 +57,7 @@ class Cursor:
         is_following: bool,
         is_auto: bool,
         is_closed: Callable[[], bool],
-        member: Member | None,
+        member: FeedMember | None,
     ) -> None:
         self._store, self._keep, self._chat_id, self._member = store, keep, chat_id, member
         self.is_following, self._is_auto = is_following, is_auto
@@ -152,6 +152,7 @@ class Cursor:
     def pop(self) -> Recorded | None:
         """The next event of those that were read; None when `read` is due."""
         while self._page:
+            # Looked up when it is given, not when it was read: its chat may have been deleted since, or the user removed from it.
             recorded = self._page[0]
             is_hidden = is_gone(self._store, recorded)
             self._page.popleft()
@@ -174,7 +175,7 @@ class Cursor:
         if self._is_ledger_closed():
             msg = "the ledger is closed; open it again"
             raise LedgerClosedError(msg)
-        # Asked before reading, so that nothing comes in between.
+        # The end is looked up before the page: an event that came in between would be passed over for ever.
         end = self._store.log.last_position() if self._is_sparse else self._read
         page = self._store.page(self._read, stream_id=self._chat_id, limit=self._limit, is_woken=self._was_woken)
         kept = [recorded for recorded in page if self._keep(recorded)]
@@ -183,7 +184,12 @@ class Cursor:
         self._read = page[-1].position if page else max(self._read, end)
         if not page:
             self._pass(self._read)
-        self._limit = _next_limit(page, self._limit)
+        if len(page) < self._limit:  # at the end of the log, or near it: what comes next may be of another size
+            self._limit = min(self._limit, FIRST_PAGE)
+        else:  # so many that a page holds a few megabytes, however large the events are
+            sample = page[:: max(1, len(page) // _SAMPLE)]
+            size = max(len(msgspec.msgpack.encode(recorded.event.body)) for recorded in sample)
+            self._limit = max(1, min(self._limit * 4, LONGEST_PAGE, PAGE_BYTES // size))
         self._read_s = time.monotonic()
         # `wait` said that there is more, but it is not for us: read past it from now on.
         self._is_sparse = self._is_sparse or (self._was_woken and not page)
@@ -224,12 +230,3 @@ class Cursor:
         except ChatledgerError as error:
             kept = 0 if self._member is None else self._member.position
             _logger.warning("closing a feed: %s What it handled since position %d is given again", error, kept)
-
-
-def _next_limit(page: Sequence[Recorded], limit: int) -> int:
-    """Return the number of events to read next, so that a page holds a few megabytes, however large the events are."""
-    if len(page) < limit:  # at the end of the log, or near it: what comes next may be of another size
-        return min(limit, FIRST_PAGE)
-    sample = page[:: max(1, len(page) // _SAMPLE)]
-    size = max(len(msgspec.msgpack.encode(recorded.event.body)) for recorded in sample)
-    return max(1, min(limit * 4, LONGEST_PAGE, PAGE_BYTES // size))

@@ -52,32 +52,29 @@ class HistoryFilter:
 
     def __call__(self, recorded: Recorded) -> bool:
         """Whether it is let through."""
-        # Also what is left out for another reason is noted, or what follows would be judged wrongly.
+        # Owners and ends are noted before anything is left out for another reason, or what follows would be judged wrongly.
         is_owned = self._user_id is None or self._owners.is_owner(self._user_id, recorded)
-        is_in_time = self._is_in_time(recorded)
+        # Clocks of writers differ, so events of other chats are looked at on; of one chat the history must have no gap.
+        if self._last_time is not None and recorded.occurred_at > self._last_time:
+            self._ended.add(recorded.chat_id)
         return (
             is_owned
-            and is_in_time
+            and recorded.chat_id not in self._ended
+            and (self._since is None or recorded.occurred_at >= self._since)
             and self._has_topic(recorded)
             and (self._actor is None or recorded.actor == self._actor)
         )
 
-    def _is_in_time(self, recorded: Recorded) -> bool:
-        if self._last_time is not None and recorded.occurred_at > self._last_time:
-            self._ended.add(recorded.chat_id)  # clocks differ, but of no chat a later event follows a gap
-        if recorded.chat_id in self._ended:
-            return False
-        return self._since is None or recorded.occurred_at >= self._since
-
 
 def is_gone(store: LedgerStore, recorded: Recorded) -> bool:
     """
-    Return whether an event is not to be seen any more that was read a moment ago.
+    Return whether an event that was read a moment ago must not be shown any more.
 
-    Its stream was deleted since, or the user of the store is no member any more of the chat that it belongs to.
+    Its stream was deleted since, or the user of the store is no longer a member of the chat that it belongs to.
     """
     with store.snapshot() as snapshot:
         txn, tables = snapshot.txn, snapshot.tables
+        # A position that has an entry is of a living stream, which spares the look-up of the stream.
         if entry_at(txn, tables, recorded.position) is None:
             return recorded.position <= snapshot.state.position and is_deleted(txn, tables, recorded)
         kind = kind_of(recorded.chat_id)
@@ -115,7 +112,14 @@ class FeedFilter:
         self._is_owner = is_owner
         self._chat_id = None if chat_id is None else check_id(chat_id, "chat_id")
         self._user_id = None if user_id is None else check_id(user_id, "user_id", empty=True)
-        self._topics = None if topics is None else _check_topics(topics)
+        if isinstance(topics, str) or not (topics is None or isinstance(topics, Collection)):  # pyright: ignore[reportUnnecessaryIsInstance]  # users'
+            actual = f"one text, {topics!r}" if isinstance(topics, str) else type(topics).__name__
+            msg = f"topics must be a collection of types, such as {{'message_appended'}}, not {actual}"
+            raise InvalidValueError(msg)
+        if unknown := [str(topic) for topic in topics or () if not isinstance(topic, str) or topic not in TOPICS]:  # pyright: ignore[reportUnnecessaryIsInstance]
+            msg = f"unknown topics {', '.join(sorted(unknown))}; there are {', '.join(sorted(TOPICS))}"
+            raise InvalidValueError(msg)
+        self._topics = None if topics is None else frozenset(topics)
         self._share = None if share is None else check_share(share)
 
     def __call__(self, recorded: Recorded) -> bool:
@@ -150,14 +154,3 @@ def check_share(share: Any) -> tuple[int, int]:
         msg = f"there is no share {index} of {count}: shares of n are 0 to n - 1, and n is at most {MAX_SHARES:,}"
         raise InvalidValueError(msg)
     return index, count
-
-
-def _check_topics(topics: Collection[str]) -> frozenset[str]:
-    if isinstance(topics, str) or not isinstance(topics, Collection):
-        given = f"one text, {topics!r}" if isinstance(topics, str) else type(topics).__name__
-        msg = f"topics must be a collection of types, such as {{'message_appended'}}, not {given}"
-        raise InvalidValueError(msg)
-    if unknown := [str(topic) for topic in topics if not isinstance(topic, str) or topic not in TOPICS]:
-        msg = f"unknown topics {', '.join(sorted(unknown))}; there are {', '.join(sorted(TOPICS))}"
-        raise InvalidValueError(msg)
-    return frozenset(topics)

@@ -37,7 +37,7 @@ class FeedInfo(Value, frozen=True, kw_only=True):
     saved_at: int
 
 
-class Member:
+class FeedMember:
     """A reader under a name, whose position is kept on the log."""
 
     def __init__(self, log: LedgerLog, bookmark: Bookmark) -> None:
@@ -63,11 +63,11 @@ class Member:
             try:
                 self._bookmark = self._log.save_bookmark(wanted)
             except LostRaceError as error:
-                found = self._log.load_bookmark(wanted.key)
-                if found is None or found.holder != wanted.holder:
-                    raise self._lost(is_gone=found is None) from error
+                bookmark = self._log.load_bookmark(wanted.key)
+                if bookmark is None or bookmark.holder != wanted.holder:
+                    raise self._lost(is_gone=bookmark is None) from error
                 # An earlier save that got no answer, or was interrupted, was carried out; or somebody else acknowledged.
-                wanted = structs.replace(wanted, position=max(position, found.position), revision=found.revision)
+                wanted = structs.replace(wanted, position=max(position, bookmark.position), revision=bookmark.revision)
             else:
                 return
         raise self._lost(is_gone=False)
@@ -81,9 +81,9 @@ class Member:
         )
 
 
-def claim(log: LedgerLog, name: str, share: tuple[int, int], *, after: int | None) -> Member:
+def claim(log: LedgerLog, name: str, share: tuple[int, int], *, after: int | None) -> FeedMember:
     """
-    Take a name: from now on whoever used it before cannot keep positions any more.
+    Take a name: from now on the reader that used it before cannot keep positions any more.
 
     Args:
         log: Where the position is kept, and counts.
@@ -111,11 +111,11 @@ def claim(log: LedgerLog, name: str, share: tuple[int, int], *, after: int | Non
             log_id=log.identity,
             saved_at=clock_ms(),
         )
-        found = log.load_bookmark(wanted.key)
-        last = log.settled_position(wanted.position if found is None else found.position)
-        if found is not None:
-            _check_log(log, found, last)
-            wanted = structs.replace(wanted, position=found.position, revision=found.revision)
+        bookmark = log.load_bookmark(wanted.key)
+        last = log.settled_position(wanted.position if bookmark is None else bookmark.position)
+        if bookmark is not None:
+            _check_log(log, bookmark, last)
+            wanted = structs.replace(wanted, position=bookmark.position, revision=bookmark.revision)
         elif wanted.position > last:
             msg = f"the feed {name!r} cannot begin after {after}: the last position on the log is {last}"
             raise InvalidValueError(msg)
@@ -123,16 +123,21 @@ def claim(log: LedgerLog, name: str, share: tuple[int, int], *, after: int | Non
             saved = log.save_bookmark(wanted)
         except LostRaceError:
             continue  # the reader before us kept a position in between
-        if found is None:
-            _check_alone(log, saved)
-        return Member(log, saved)
+        if bookmark is None:
+            # Another reader may have begun the name at the same time with another count of shares.
+            try:
+                _check_shares(log, name, count)
+            except InvalidValueError:
+                log.drop_bookmark(saved.key)
+                raise
+        return FeedMember(log, saved)
     msg = f"the feed {name!r} is being taken by others again and again; let one reader at a time use a name"
     raise ConflictError(msg)
 
 
 def acknowledge(log: LedgerLog, name: str, share: tuple[int, int], position: int) -> FeedInfo:
     """
-    Keep the position of a member for its reader, who goes on having the name; an earlier one than before changes nothing.
+    Keep the position of a member on behalf of its reader, which keeps the name; an earlier one than before changes nothing.
 
     Raises:
         NotFoundError: The name has no such member.
@@ -147,14 +152,14 @@ def acknowledge(log: LedgerLog, name: str, share: tuple[int, int], position: int
         msg = f"position {position} cannot be acknowledged: the last position on the log is {last}"
         raise InvalidValueError(msg)
     for _ in range(_ATTEMPTS):
-        found = log.load_bookmark(key)
-        if found is None:
+        bookmark = log.load_bookmark(key)
+        if bookmark is None:
             msg = f"there is no feed {name!r} of that share; it begins when somebody reads it under its name"
             raise NotFoundError(msg)
-        if position <= found.position:
-            return _info(found, last)
+        if position <= bookmark.position:
+            return _info(bookmark, last)
         try:
-            return _info(log.save_bookmark(structs.replace(found, position=position, saved_at=clock_ms())), last)
+            return _info(log.save_bookmark(structs.replace(bookmark, position=position, saved_at=clock_ms())), last)
         except LostRaceError:
             continue
     msg = f"the feed {name!r} is being acknowledged by others again and again; nothing was kept, try again"
@@ -162,37 +167,29 @@ def acknowledge(log: LedgerLog, name: str, share: tuple[int, int], position: int
 
 
 def _check_shares(log: LedgerLog, name: str, count: int) -> None:
-    """Refuse a name that has members of other counts: what one has handled says nothing about a share cut otherwise."""
+    """Refuse a name that has members of other counts."""
+    # What a member has handled of its share says nothing about shares of another count: events would be lost or given twice.
     others = [bookmark for bookmark in log.bookmarks() if bookmark.name == name and bookmark.count != count]
     if others:
         lowest = min(bookmark.position for bookmark in others)
-        known = sorted({bookmark.count for bookmark in others})
-        there = "no shares" if known == [1] else f"shares of {', '.join(map(str, known))}"
+        counts = sorted({bookmark.count for bookmark in others})
+        shares = "no shares" if counts == [1] else f"shares of {', '.join(map(str, counts))}"
         msg = (
-            f"the feed {name!r} has {there}, so it cannot be read in {count}. Stop its readers, forget_feed({name!r}), and "
+            f"the feed {name!r} has {shares}, so it cannot be read in {count}. Stop its readers, forget_feed({name!r}), and "
             f"begin all new ones with after={lowest}"
         )
         raise InvalidValueError(msg)
 
 
-def _check_alone(log: LedgerLog, saved: Bookmark) -> None:
-    """Refuse a name that another reader began at the same time with another count of shares."""
-    try:
-        _check_shares(log, saved.name, saved.count)
-    except InvalidValueError:
-        log.drop_bookmark(saved.key)
-        raise
-
-
-def _check_log(log: LedgerLog, found: Bookmark, last_position: int) -> None:
-    if found.log_id == log.identity and found.position <= last_position:
+def _check_log(log: LedgerLog, bookmark: Bookmark, last_position: int) -> None:
+    if bookmark.log_id == log.identity and bookmark.position <= last_position:
         return
-    reason = "belongs to another log" if found.log_id != log.identity else f"is beyond its end, {last_position}"
+    reason = "belongs to another log" if bookmark.log_id != log.identity else f"is beyond its end, {last_position}"
     msg = (
-        f"the feed {_describe(found)} stands at position {found.position}, which {reason}: events that it handled are not "
-        f"there. Restore the log, or forget_feed({found.name!r}) and begin with after= where it has to"
+        f"the feed {_describe(bookmark)} stands at position {bookmark.position}, which {reason}: events that it handled are not "
+        f"there. Restore the log, or forget_feed({bookmark.name!r}) and begin with after= where it has to"
     )
-    raise ChainIntegrityError(msg, position=found.position)
+    raise ChainIntegrityError(msg, position=bookmark.position)
 
 
 def _describe(bookmark: Bookmark) -> str:
@@ -202,9 +199,9 @@ def _describe(bookmark: Bookmark) -> str:
 
 def list_feeds(log: LedgerLog) -> list[FeedInfo]:
     """All members of named feeds, by name and share."""
-    found = sorted(log.bookmarks(), key=lambda bookmark: (bookmark.name, bookmark.count, bookmark.index))
-    last = log.last_position() if found else 0
-    return [_info(bookmark, last) for bookmark in found]
+    bookmarks = sorted(log.bookmarks(), key=lambda bookmark: (bookmark.name, bookmark.count, bookmark.index))
+    last = log.last_position() if bookmarks else 0
+    return [_info(bookmark, last) for bookmark in bookmarks]
 
 
 def _info(bookmark: Bookmark, last_position: int) -> FeedInfo:
@@ -219,7 +216,7 @@ def _info(bookmark: Bookmark, last_position: int) -> FeedInfo:
 
 def drop_feed(log: LedgerLog, name: str) -> bool:
     """Forget a name with all its members; whether it was known."""
-    found = [bookmark for bookmark in log.bookmarks() if bookmark.name == check_id(name, "name")]
-    for bookmark in found:
+    bookmarks = [bookmark for bookmark in log.bookmarks() if bookmark.name == check_id(name, "name")]
+    for bookmark in bookmarks:
         log.drop_bookmark(bookmark.key)
-    return bool(found)
+    return bool(bookmarks)

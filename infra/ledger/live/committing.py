@@ -34,7 +34,7 @@ from ..port import LedgerStore
 
 _WAIT_S: Final = 10.0
 _REFUSALS: Final = (InvalidValueError, NotFoundError, AlreadyExistsError, HeadConflictError)
-"""Errors of an append that would be the same again."""
+"""Errors of an append that trying again would not change."""
 
 
 def append_answer(store: LedgerStore, stream: LiveStream, commit: LiveCommit, *, is_again: bool = False) -> Message:
@@ -45,8 +45,12 @@ def append_answer(store: LedgerStore, stream: LiveStream, commit: LiveCommit, *,
     """
     draft = commit.draft
     if draft is None:
-        draft = as_draft(text_message(stream.name, _text(store, stream), commit.message_id))
-    given = Appending(
+        texts = [chunk.data for chunk in stored_chunks(store, stream)]
+        if not all(isinstance(text, str) for text in texts):
+            msg = f"live stream {stream.id!r} has chunks that are not text; commit(message) says what it is to become"
+            raise InvalidValueError(msg)
+        draft = as_draft(text_message(stream.name, "".join(texts), commit.message_id))
+    appending = Appending(
         [draft],
         branch=commit.branch,
         expected_head=commit.expected_heads[0] if commit.expected_heads else UNSET,
@@ -54,26 +58,17 @@ def append_answer(store: LedgerStore, stream: LiveStream, commit: LiveCommit, *,
         chat_metadata=None,
     )
     try:
-        return append_now(store, stream.chat_id, given)[0]
+        return append_now(store, stream.chat_id, appending)[0]
     except _REFUSALS:
-        stored = _stored(store, stream.chat_id, check_message(draft, 0)) if is_again else None
-        if stored is None:
+        if not is_again:
+            raise
+        # The first attempt may have stored it. Another message under this id must not be taken for the answer.
+        message = check_message(draft, 0)
+        with store.snapshot(ChatsToRead(stream.chat_id)) as snapshot:
+            stored = snapshot.chat(stream.chat_id).message(message.id)
+        if stored is None or not is_same_message(stored, message):
             raise
         return stored
-
-
-def _stored(store: LedgerStore, chat_id: str, message: Message) -> Message | None:
-    with store.snapshot(ChatsToRead(chat_id)) as snapshot:
-        found = snapshot.chat(chat_id).message(message.id)
-    return found if found is not None and is_same_message(found, message) else None
-
-
-def _text(store: LedgerStore, stream: LiveStream) -> str:
-    texts = [chunk.data for chunk in stored_chunks(store, stream)]
-    if not all(isinstance(text, str) for text in texts):
-        msg = f"live stream {stream.id!r} has chunks that are not text; commit(message) says what it is to become"
-        raise InvalidValueError(msg)
-    return "".join(texts)
 
 
 def stored_chunks(store: LedgerStore, stream: LiveStream) -> list[LiveChunk]:
@@ -84,12 +79,12 @@ def stored_chunks(store: LedgerStore, stream: LiveStream) -> list[LiveChunk]:
         LiveStreamNotFoundError: It is gone.
         LogUnavailableError: They do not arrive.
     """
-    found = store.live.find(live_key(stream.chat_id, stream.id))
-    if found is None:
+    live = store.live.find(live_key(stream.chat_id, stream.id))
+    if live is None:
         raise LiveStreamNotFoundError(stream.chat_id, stream.id)
-    reading, chunks = store.live.read(found.key), list[LiveChunk]()
+    reading, chunks = store.live.read(live.key), list[LiveChunk]()
     try:
-        while len(chunks) < found.last.count:
+        while len(chunks) < live.last.count:
             entries = reading.next(_WAIT_S)
             if not entries:
                 msg = f"the chunks of live stream {stream.id!r} of chat {stream.chat_id!r} did not arrive; trying again is safe"
@@ -100,24 +95,24 @@ def stored_chunks(store: LedgerStore, stream: LiveStream) -> list[LiveChunk]:
         raise LiveStreamNotFoundError(stream.chat_id, stream.id) from None
     finally:
         reading.close()
-    return chunks[: found.last.count]
+    return chunks[: live.last.count]
 
 
-def complete(store: LedgerStore, found: FoundLive) -> bool:
+def complete(store: LedgerStore, live: FoundLive) -> bool:
     """
     Append the message of a stream that was closed by a writer which died before it could; whether it is there then.
 
     A stream whose message cannot be appended is opened again, and left interrupted.
     """
-    commit = found.last.commit
-    if found.stream.status != "committing" or found.stream.idle_s <= SILENCE_S or commit is None:
-        return found.stream.status == "committed"
+    commit = live.last.commit
+    if live.stream.status != "committing" or live.stream.idle_s <= SILENCE_S or commit is None:
+        return live.stream.status == "committed"
     # Taken over first: its writer, should it live, must not open the stream again once the message is there.
-    claimed = _added(store, found, msgspec.structs.replace(found.last, epoch=found.last.epoch + 1))
+    claimed = _added(store, live, msgspec.structs.replace(live.last, epoch=live.last.epoch + 1))
     if claimed is None:
         return False
     try:
-        append_answer(store, found.stream, commit, is_again=True)
+        append_answer(store, live.stream, commit, is_again=True)
     except _REFUSALS:
         _added(store, claimed, msgspec.structs.replace(claimed.last, kind="leave", commit=None))
         return False
@@ -126,10 +121,10 @@ def complete(store: LedgerStore, found: FoundLive) -> bool:
     return True
 
 
-def _added(store: LedgerStore, found: FoundLive, entry: LiveEntry) -> FoundLive | None:
+def _added(store: LedgerStore, live: FoundLive, entry: LiveEntry) -> FoundLive | None:
     """Return the stream with one more entry; None where another writer was faster, or it is gone."""
     try:
-        tail = store.live.add(found.key, found.tail, store.live.seal(found.key, found.tail.number + 1, entry))
+        tail = store.live.add(live.key, live.tail, store.live.seal(live.key, live.tail.number + 1, entry))
     except (LiveChangedError, LiveAbsentError):
         return None
-    return found._replace(last=entry, tail=tail)
+    return live._replace(last=entry, tail=tail)

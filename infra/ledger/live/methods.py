@@ -3,9 +3,8 @@
 import contextlib
 import logging
 import time
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from chatledger.domain.chat.live import (
@@ -94,7 +93,10 @@ class LiveMethods(LedgerPart):
         check_id(name, "name")
         stream_id = new_id() if id is None else check_id(id, "id")
         check_optional_id(branch, "branch")
-        _check_time_limit(keep_s)
+        is_number = isinstance(keep_s, int | float) and not isinstance(keep_s, bool)  # pyright: ignore[reportUnnecessaryIsInstance]  # users'
+        if not is_number or not 0 < keep_s <= MAX_LIVE_AGE_S:
+            msg = f"keep_s must be a number of seconds above 0, and at most {MAX_LIVE_AGE_S:,}, not {keep_s!r}"
+            raise InvalidValueError(msg)
         store = self._store
         born = _born(store, check_id(chat_id, "chat_id"), branch)
         start = LiveStart(chat_id, stream_id, name, branch, clock_ms(), keep_s, born, new_id())
@@ -117,6 +119,9 @@ class LiveMethods(LedgerPart):
 
     def _writer(self, start: LiveStart, tail: LiveTail, last: LiveEntry, store: LedgerStore) -> LiveAnswer:
         stream = describe_live(start, last, 0.0)
+        # A member may be removed while the answer is written, or become a reader: so the writer of a user's ledger is checked on.
+        with store.snapshot() as snapshot:
+            is_limited = snapshot.user_id is not None
         pump = LivePump(
             store.live,
             live_key(stream.chat_id, stream.id),
@@ -125,17 +130,11 @@ class LiveMethods(LedgerPart):
             tail=tail,
             last=last,
             begun_s=time.monotonic() - max(0, clock_ms() - stream.started_at) / 1000,
-            check=self._check_of_writer(stream.chat_id, store),
+            check=partial(check_may_write, store, stream.chat_id) if is_limited else lambda: None,
         )
         writer = LiveAnswer(store, stream, pump, message_id=start.message_id)
         self._cursors.add(writer)
         return writer
-
-    def _check_of_writer(self, chat_id: str, store: LedgerStore) -> Callable[[], None]:
-        """Return what says whether a writer may go on: a member may be removed meanwhile, or become a reader."""
-        with store.snapshot() as snapshot:
-            is_limited = snapshot.user_id is not None
-        return partial(check_may_write, store, chat_id) if is_limited else lambda: None
 
     def get_live(self, chat_id: str, id: str) -> LiveStream | None:  # noqa: A002 - as above
         """
@@ -143,8 +142,8 @@ class LiveMethods(LedgerPart):
 
         Source: the log's server, never stale.
         """
-        found = self._found_live(sought_id(chat_id, "chat_id"), sought_id(id, "id"))
-        return None if found is None else found.stream
+        live = self._found_live(sought_id(chat_id, "chat_id"), sought_id(id, "id"))
+        return None if live is None else live.stream
 
     def list_live(self, chat_id: str | None = None) -> list[LiveStream]:
         """
@@ -156,8 +155,8 @@ class LiveMethods(LedgerPart):
         store.check_open()
         sought = None if chat_id is None else sought_id(chat_id, "chat_id")
         is_shown = _is_held if sought is None else _is_visible
-        found = [one.stream for one in store.live.all(sought) if is_shown(store, one.start)]
-        return sorted(found, key=lambda stream: (stream.started_at, stream.id))
+        shown = [live.stream for live in store.live.all(sought) if is_shown(store, live.start)]
+        return sorted(shown, key=lambda stream: (stream.started_at, stream.id))
 
     def read_live(self, chat_id: str, id: str, *, after: int = 0, follow: bool = True) -> LiveReader:  # noqa: A002 - as above
         """
@@ -178,17 +177,17 @@ class LiveMethods(LedgerPart):
             LiveStreamNotFoundError: The chat has no such live stream, or no more.
         """
         check_count(after, "after")
-        found = self._found_live(sought_id(chat_id, "chat_id"), sought_id(id, "id"))
-        if found is None:
+        live = self._found_live(sought_id(chat_id, "chat_id"), sought_id(id, "id"))
+        if live is None:
             raise LiveStreamNotFoundError(chat_id, id)
         store = self._store
         reader = LiveReader(
             store.live,
-            found,
+            live,
             after=after,
             is_following=follow,
             is_closed=self._is_over,
-            is_visible=lambda: _is_visible(store, found.start),
+            is_visible=lambda: _is_visible(store, live.start),
         )
         self._cursors.add(reader)
         return reader
@@ -212,55 +211,51 @@ class LiveMethods(LedgerPart):
             msg = f"expected a stream from get_live or list_live, not {type(stream).__name__}"
             raise InvalidValueError(msg)
         store = self._store
-        found = self._found_live(stream.chat_id, stream.id)
-        if found is None:
+        live = self._found_live(stream.chat_id, stream.id)
+        if live is None:
             raise LiveStreamNotFoundError(stream.chat_id, stream.id)
         check_may_write(store, stream.chat_id)
-        if complete(store, found):
+        if complete(store, live):
             raise LiveConflictError(stream.chat_id, stream.id, status="committed")
-        if found.stream.status != "interrupted" or found.stream.epoch != stream.epoch:
-            status = "taken over" if found.stream.epoch != stream.epoch else found.stream.status
+        if live.stream.status != "interrupted" or live.stream.epoch != stream.epoch:
+            status = "taken over" if live.stream.epoch != stream.epoch else live.stream.status
             raise LiveConflictError(stream.chat_id, stream.id, status=status)
-        last = found.last
+        last = live.last
         entry = LiveEntry("take", last.epoch + 1, last.count, last.size)
         try:
-            tail = store.live.add(found.key, found.tail, store.live.seal(found.key, found.tail.number + 1, entry))
+            tail = store.live.add(live.key, live.tail, store.live.seal(live.key, live.tail.number + 1, entry))
         except LiveChangedError:
             raise LiveConflictError(stream.chat_id, stream.id, status="taken over") from None
         except LiveAbsentError:
             raise LiveStreamNotFoundError(stream.chat_id, stream.id) from None
-        return self._writer(found.start, tail, entry, store)
+        return self._writer(live.start, tail, entry, store)
 
     def _found_live(self, chat_id: str, stream_id: str) -> FoundLive | None:
         store = self._store
         store.check_open()
-        found = store.live.find(live_key(chat_id, stream_id))
-        return None if found is None or not _is_visible(store, found.start) else found
+        live = store.live.find(live_key(chat_id, stream_id))
+        return None if live is None or not _is_visible(store, live.start) else live
 
 
 def sweep_live(store: LedgerStore) -> None:
     """Finish what dead writers were about to commit, and drop the streams whose time is over, where the login may."""
     try:
-        for found in list(store.live.all()):
-            _sweep_one(store, found)
-    except AccessDeniedError as error:
+        for live in list(store.live.all()):
+            try:
+                if _is_held(store, live.start) and _may_write(store, live.stream.chat_id):
+                    complete(store, live)
+                    if is_due(live.stream):
+                        store.live.drop([live.key])
+            except (ChainIntegrityError, CorruptStateError) as error:  # one chat in quarantine must not stop the others
+                _logger.warning("live stream %r of chat %r: %s", live.stream.id, live.stream.chat_id, error)
+    except AccessDeniedError as error:  # a sweep of chats needs no rights to live streams
         _logger.info("live streams are left to those who may finish and drop them: %s", error)
-
-
-def _sweep_one(store: LedgerStore, found: FoundLive) -> None:
-    try:
-        if _is_held(store, found.start) and _may_write(store, found.stream.chat_id):
-            complete(store, found)
-            if is_due(found.stream):
-                store.live.drop([found.key])
-    except (ChainIntegrityError, CorruptStateError) as error:  # of its chat, such as one in quarantine
-        _logger.warning("live stream %r of chat %r: %s", found.stream.id, found.stream.chat_id, error)
 
 
 def _may_write(store: LedgerStore, chat_id: str) -> bool:
     try:
         check_may_write(store, chat_id)
-    except AccessDeniedError:  # of a chat that the user of this store only reads: its writers see to its streams
+    except AccessDeniedError:  # the user of this store only reads the chat: its writers see to its streams
         return False
     return True
 
@@ -287,7 +282,8 @@ def _is_held(store: LedgerStore, start: LiveStart) -> bool:
 
 
 def _is_visible(store: LedgerStore, start: LiveStart) -> bool:
-    """Whether the chat of a stream is there, for this user, and the same one that it was started in."""
+    """Whether the chat of a stream is there, for this user, and still the chat in which it was started."""
+    # The writer's index may be ahead of this one: that a chat is not there is believed once this one knows its beginning.
     for may_lag in (True, False):
         with store.snapshot(ChatsToRead(start.chat_id)) as snapshot:
             chat = snapshot.chat(start.chat_id)
@@ -301,10 +297,3 @@ def _is_visible(store: LedgerStore, start: LiveStart) -> bool:
 
 
 _CATCH_UP_S: Final = 5.0
-
-
-def _check_time_limit(keep_s: Any) -> None:
-    is_number = isinstance(keep_s, int | float) and not isinstance(keep_s, bool)
-    if not is_number or not 0 < keep_s <= MAX_LIVE_AGE_S:
-        msg = f"keep_s must be a number of seconds above 0, and at most {MAX_LIVE_AGE_S:,}, not {keep_s!r}"
-        raise InvalidValueError(msg)

@@ -135,10 +135,20 @@ class LivePump:
                 self._ids[0], size_bytes=size, limit_bytes=self._room_bytes, what="a chunk of a live stream of chat"
             )
         with self._changed:
-            if not self._has_room(size) and not may_wait:
+            if (
+                not self._has_room(size) and not may_wait
+            ):  # a caller on an event loop tries it so, and else waits in a thread
                 return False
             self._await(lambda: self._has_room(size), "write")
-            self._refuse_if_full(size)
+            limits = (
+                (self._size + size > MAX_LIVE_BYTES, f"has {self._size:,} bytes of {MAX_LIVE_BYTES:,}"),
+                (self._written >= MAX_LIVE_CHUNKS, f"has {self._written:,} chunks"),
+                (self._tail.number >= MAX_LIVE_ENTRIES - _SPARE_ENTRIES, f"has {self._tail.number:,} entries"),
+                (time.monotonic() - self._begun_s > MAX_LIVE_AGE_S, f"is older than {MAX_LIVE_AGE_S:,} s"),
+            )
+            for is_reached, what in limits:
+                if is_reached:
+                    raise LiveLimitError(*self._ids, what=what)
             if isinstance(chunk, str):
                 text, half = without_half(self._half + chunk)
                 if self._half or half:
@@ -166,17 +176,6 @@ class LivePump:
 
     def _has_room(self, size: int) -> bool:
         return self._error is not None or not self._chunks or self._buffered_bytes + size <= _BUFFER_BYTES
-
-    def _refuse_if_full(self, size: int) -> None:
-        reasons = (
-            (self._size + size > MAX_LIVE_BYTES, f"has {self._size:,} bytes of {MAX_LIVE_BYTES:,}"),
-            (self._written >= MAX_LIVE_CHUNKS, f"has {self._written:,} chunks"),
-            (self._tail.number >= MAX_LIVE_ENTRIES - _SPARE_ENTRIES, f"has {self._tail.number:,} entries"),
-            (time.monotonic() - self._begun_s > MAX_LIVE_AGE_S, f"is older than {MAX_LIVE_AGE_S:,} s"),
-        )
-        for is_full, what in reasons:
-            if is_full:
-                raise LiveLimitError(*self._ids, what=what)
 
     def flush(self) -> None:
         """Wait until all chunks are stored that were written before. Raises what `write` raises."""
@@ -305,8 +304,8 @@ class LivePump:
             raise LiveStreamNotFoundError(*self._ids) from None
         except LiveChangedError:
             self._flight = None
-            found = self._streams.find(self._key)
-            status = "gone" if found is None else found.stream.status
+            live = self._streams.find(self._key)
+            status = "gone" if live is None else live.stream.status
             raise LiveConflictError(*self._ids, status="taken over" if status == "writing" else status) from None
         self._said_s = time.monotonic()
         with self._changed:

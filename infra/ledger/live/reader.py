@@ -30,24 +30,24 @@ class LiveReader:
     def __init__(
         self,
         streams: LiveStreams,
-        found: FoundLive,
+        live: FoundLive,
         *,
         after: int,
         is_following: bool,
         is_closed: Callable[[], bool],
         is_visible: Callable[[], bool],
     ) -> None:
-        self._streams, self._found, self._is_ledger_closed = streams, found, is_closed
+        self._streams, self._live, self._is_ledger_closed = streams, live, is_closed
         self._is_visible = is_visible
-        self._until = None if is_following else found.tail.number
-        self._known = found.tail.number
-        self._entries = streams.read(found.key)
+        self._until = None if is_following else live.tail.number
+        self._last_number = live.tail.number
+        self._entries = streams.read(live.key)
         weakref.finalize(self, self._entries.close)
         self._reading = threading.Lock()
         self._ready: deque[LiveChunk] = deque()
         self._after = self._given = after
         self._read_count = 0
-        self._status: LiveStatus = found.stream.status
+        self._status: LiveStatus = live.stream.status
         self._last: LiveEntry | None = None
         self._news_s = time.monotonic()
         self._is_paused = self._is_over = self._is_closed = False
@@ -55,7 +55,7 @@ class LiveReader:
     @property
     def message_id(self) -> str:
         """The id of the message that the text of the stream becomes; `commit` may be given another message."""
-        return self._found.start.message_id
+        return self._live.start.message_id
 
     @property
     def position(self) -> int:
@@ -129,12 +129,12 @@ class LiveReader:
                 self._look()
 
     def _gone(self) -> LiveStreamNotFoundError:
-        return LiveStreamNotFoundError(self._found.stream.chat_id, self._found.stream.id)
+        return LiveStreamNotFoundError(self._live.stream.chat_id, self._live.stream.id)
 
     @property
     def _is_left(self) -> bool:
         """Whether the last entry that is known says that its writer went."""
-        return self._last is not None and self._last.kind == "leave" and self._read_count >= self._known
+        return self._last is not None and self._last.kind == "leave" and self._read_count >= self._last_number
 
     def _take(self, entry: LiveEntry) -> None:
         self._last, self._read_count = entry, self._read_count + 1
@@ -147,17 +147,18 @@ class LiveReader:
         if self._until is not None and self._read_count >= self._until:
             self._is_over = True
             if self._status == "writing":
-                self._status = self._found.stream.status
+                self._status = self._live.stream.status
 
     def _look(self) -> None:
-        """Find out whether more is on its way, or the writer is still there."""
-        found = self._streams.find(self._found.key)
-        if found is None:
+        """Look up whether more is on its way, and whether the writer is still there."""
+        live = self._streams.find(self._live.key)
+        if live is None:
             raise self._gone()
-        self._known = found.tail.number
-        if self._known <= self._read_count:
-            self._status = found.stream.status
-            self._is_paused = self._is_left or found.stream.idle_s > SILENCE_S
+        # It ends only where nothing more is on its way: behind a slow network a writer that goes on looks like one that went.
+        self._last_number = live.tail.number
+        if self._last_number <= self._read_count:
+            self._status = live.stream.status
+            self._is_paused = self._is_left or live.stream.idle_s > SILENCE_S
         if not self._is_paused:
             self._news_s = time.monotonic()
 

@@ -34,7 +34,7 @@ from chatledger.fragments import (
     principle,
     requires_sandbox,
 )
-from chatledger.infra.ledger.engine.computed import Kept, compute_again, has_computed
+from chatledger.infra.ledger.engine.computed import KeptResults, compute_again, has_computed
 
 SANDBOX: Final = object()
 
@@ -685,7 +685,7 @@ def test_no_coroutine_is_left_behind_in_what_others_give() -> None:
 
 
 async def compute_for_an_engine(given: list[Fragment]) -> list[Fragment]:
-    return await compute_again(given, LoadContext(), Kept())
+    return await compute_again(given, LoadContext(), KeptResults())
 
 
 @pytest.mark.usefixtures("unawaited")
