@@ -59,7 +59,7 @@ def claimed_size(data: bytes) -> int:
 
 if sys.version_info >= (3, 14):
 
-    class _Library:
+    class _StandardZstd:
         """The standard library's, which also free-threaded builds have."""
 
         def __init__(self) -> None:
@@ -88,9 +88,11 @@ if sys.version_info >= (3, 14):
                 return _UNKNOWN
             return _UNKNOWN if size is None else size
 
+    _Library = _StandardZstd
+
 else:
 
-    class _Library:
+    class _ZstandardPackage:
         """The package `zstandard`."""
 
         def __init__(self) -> None:
@@ -120,6 +122,8 @@ else:
             except self._zstandard.ZstdError:
                 return _UNKNOWN
             return size
+
+    _Library = _ZstandardPackage
 
 
 _loaded: list[_Library] = []

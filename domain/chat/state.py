@@ -155,7 +155,7 @@ class StreamRecord(Protocol):
         ...
 
 
-class StreamState(Protocol):
+class StreamSnapshot(Protocol):
     """The state of a stream (a chat or a thread) at one moment."""
 
     @property
@@ -174,7 +174,7 @@ class StreamState(Protocol):
         ...
 
 
-class ChatState(RunState, StreamState, Protocol):
+class ChatState(RunState, StreamSnapshot, Protocol):
     """One chat as it stood at one moment. Asking twice gives the same answer."""
 
     @property
@@ -286,7 +286,7 @@ class ChatChanges(msgspec.Struct, frozen=True, kw_only=True):
     runs: RunChanges | None = None
 
 
-def stream_head(state: StreamState) -> StreamHead:
+def stream_head(state: StreamSnapshot) -> StreamHead:
     """The last event of a stream, be what it tells of alive or deleted."""
     record = state.record
     if record is not None:
@@ -396,7 +396,7 @@ def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) 
     return ChatChanges(record=record, dropped_checkpoint=body.name)
 
 
-def check_follows(state: StreamState, recorded: Recorded) -> StreamHead:
+def check_follows(state: StreamSnapshot, recorded: Recorded) -> StreamHead:
     """Return the event that another one follows. Raises `ChainIntegrityError` when that is not the next one of its stream."""
     last = stream_head(state)
     event = recorded.event

@@ -25,7 +25,7 @@ from chatledger.domain.search.embedding import (
 )
 from chatledger.domain.search.query import parse
 from chatledger.domain.search.snippets import Snippets, literal_snippet
-from chatledger.domain.values import Message, SearchHit, SearchHits
+from chatledger.domain.values import SearchHit, SearchHits
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.meaning.scan import Near, Selection, find_near
@@ -38,7 +38,7 @@ from chatledger.projections.search.search import Scope, ask
 from ..store.meaning import NO_EMBEDDING
 from ..store.vector_folders import read
 from .port import LedgerSnapshot, LedgerStore
-from .searching import Searched, SearchRequest, hit_of, search_words, searched_by
+from .searching import SearchRequest, hit_of, search_words, searched_by
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,17 +69,18 @@ def search_meaning(store: LedgerStore, request: SearchRequest, mode: SearchMode,
     taken_in = None if vectors is None else read(vectors, vectors.taken_in)
     extent = _extent(store, request, taken_in)
     depth = _end(request) if mode == "meaning" else _depth(request)
-    found = _Found([], extent.total) if vectors is None else _look(vectors, query, request, extent, depth)
-    pending = _pending(found.lacking, taken_in, extent)
+    nearest = _Nearest([], extent.total) if vectors is None else _look(vectors, query, request, extent, depth)
+    pending = extent.total if taken_in is None else nearest.lacking
     if request.limit == 0:
         return SearchHits(pending=pending)
     if mode == "meaning":
-        return SearchHits(_by_meaning(store, request, embedding, found.near), pending=pending)
-    return _by_both(store, request, embedding, found.near, pending)
+        return SearchHits(_by_meaning(store, request, embedding, nearest.near), pending=pending)
+    return _by_both(store, request, embedding, nearest.near, pending)
 
 
 def _query_vector(embedding: Embedding, text: str) -> "NDArray[np.float32]":
-    """Return the vector of a query, by a thread of its own: nobody waits for a function that hangs."""
+    """Return the vector of a query. Raises `EmbeddingError` when the function fails, or does not answer in time."""
+    # By a thread of its own, as Python cannot stop a function that hangs: it is left behind, and the caller goes on.
     outcomes: SimpleQueue[NDArray[np.float32] | EmbeddingError] = SimpleQueue()
 
     def embed() -> None:
@@ -106,11 +107,11 @@ class _Extent(NamedTuple):
 
     Args:
         chat_nos: The numbers of their chats; None for all.
-        counts: How many each of these has, where that matters: some may have no vectors yet, or it is about an earlier moment.
+        counts: The number of messages of each of these chats; None where all have vectors, and none needs to be counted.
         runs: The branch.
-        total: How many there are, as far as that matters.
-        is_past: Whether it is about an earlier moment.
-        is_behind: Whether some may have no vectors yet.
+        total: The number of messages; 0 where none needs to be counted.
+        is_past: Whether the search is about an earlier moment.
+        is_behind: Whether some messages may have no vectors yet.
     """
 
     chat_nos: list[int] | None
@@ -131,17 +132,13 @@ def _extent(store: LedgerStore, request: SearchRequest, taken_in: TakenIn | None
             return _Extent(None, None, searched.runs, count, is_past, is_behind)
         if not is_behind:
             return _Extent(chat_nos, None, searched.runs, 0, is_past, is_behind)
-        counts = [_message_count(snapshot, searched, chat_no) for chat_no in chat_nos]
+        chats = (searched.chat or IndexedChat(snapshot.tables, snapshot.txn, "", chat_no) for chat_no in chat_nos)
+        counts = [0 if chat.record is None else chat.record.message_count for chat in chats]
         return _Extent(chat_nos, counts, searched.runs, sum(counts), is_past, is_behind)
 
 
-def _message_count(snapshot: LedgerSnapshot, searched: Searched, chat_no: int) -> int:
-    chat = searched.chat or IndexedChat(snapshot.tables, snapshot.txn, "", chat_no)
-    return 0 if chat.record is None else chat.record.message_count
-
-
-class _Found(NamedTuple):
-    """The messages nearest to a query, and how many of those that were to be looked at have no vectors."""
+class _Nearest(NamedTuple):
+    """The messages nearest to a query, and the number of searched messages that have no vectors."""
 
     near: list[Near]
     lacking: int
@@ -149,7 +146,7 @@ class _Found(NamedTuple):
 
 def _look(
     vectors: VectorIndex, query: "NDArray[np.float32]", request: SearchRequest, extent: _Extent, depth: int | None
-) -> _Found:
+) -> _Nearest:
     """Find the messages nearest to a query in a transaction of the vectors alone."""
     selection = Selection(
         chats=extent.chat_nos,
@@ -160,19 +157,19 @@ def _look(
         runs=extent.runs,
     )
 
-    def look(txn: Transaction) -> _Found:
+    def look(txn: Transaction) -> _Nearest:
         near = find_near(vectors, txn, query, selection, limit=depth)
         failed = 0
         if vectors.taken_in(txn).failed:
             chosen = None if extent.chat_nos is None else set(extent.chat_nos)
             failed = len(vectors.failed(txn, chosen))
-        return _Found(near, _lacking(vectors, txn, extent) + failed)
+        return _Nearest(near, _lacking(vectors, txn, extent) + failed)
 
     return read(vectors, look)
 
 
 def _lacking(vectors: VectorIndex, txn: Transaction, extent: _Extent) -> int:
-    """Return how many of the messages were not taken in."""
+    """Return the number of searched messages that were not taken in."""
     if not extent.is_behind:
         return 0
     if extent.chat_nos is None:
@@ -181,10 +178,6 @@ def _lacking(vectors: VectorIndex, txn: Transaction, extent: _Extent) -> int:
     return sum(
         max(wanted - counts[chat_no], 0) for chat_no, wanted in zip(extent.chat_nos, extent.counts or (), strict=True)
     )
-
-
-def _pending(lacking: int, taken_in: TakenIn | None, extent: _Extent) -> int:
-    return extent.total if taken_in is None else lacking
 
 
 def _end(request: SearchRequest) -> int | None:
@@ -221,23 +214,22 @@ def _near_hits(
 ) -> list[SearchHit]:
     """Return so many of the nearest messages that are still there, and may be shown."""
     hits: list[SearchHit] = []
-    for one in near:
+    for vector in near:
         if limit is not None and len(hits) >= limit:
             break
-        message = scope.find(one.chat_no, one.segment, one.offset)
-        piece = None if message is None else _piece(message, embedding, one.digest)
-        if message is None or piece is None:
+        message = scope.find(vector.chat_no, vector.segment, vector.offset)
+        if message is None:
             continue
-        if not request.include_hidden and scope.is_left_out(one.chat_no, one.segment, one.offset):
+        # Vectors lie beside the index, and may be ahead of it or behind: that one is of this message is believed by its digest only.
+        pieces = (piece for piece in embedding.pieces(message.text) if piece_digest(piece) == vector.digest)
+        piece = next(pieces, None)
+        if piece is None:
             continue
-        similarity = one.similarity
-        hits.append(SearchHit(message=message, rank=-similarity, snippet=literal_snippet(piece), similarity=similarity))
+        if not request.include_hidden and scope.is_left_out(vector.chat_no, vector.segment, vector.offset):
+            continue
+        similarity, snippet = vector.similarity, literal_snippet(piece)
+        hits.append(SearchHit(message=message, rank=-similarity, snippet=snippet, similarity=similarity))
     return hits
-
-
-def _piece(message: Message, embedding: Embedding, digest: bytes) -> str | None:
-    """Return the piece of a message that has a digest; None where the vector is not one of this message."""
-    return next((piece for piece in embedding.pieces(message.text) if piece_digest(piece) == digest), None)
 
 
 def _by_both(
@@ -262,8 +254,8 @@ def _by_both(
     }
     end = _end(request)
     merged = [
-        msgspec.structs.replace(hits[key], rank=-found.score, ranks=found.places)
-        for key, found in fused(rankings)[request.offset : end]
+        msgspec.structs.replace(hits[key], rank=-fusion.score, ranks=fusion.places)
+        for key, fusion in fused(rankings)[request.offset : end]
     ]
     return SearchHits(merged, is_degraded=is_degraded, pending=pending)
 
@@ -279,11 +271,11 @@ def _word_hits(scope: Scope, request: SearchRequest, only: Filter, depth: int | 
         return [], False
     answer = ask(scope, parsed, request.text, only=only, limit=depth, offset=0, include_hidden=request.include_hidden)
     snippets = Snippets(parsed)
-    return [hit_of(snippets, found) for found in answer.hits], answer.is_degraded
+    return [hit_of(snippets, hit) for hit in answer.hits], answer.is_degraded
 
 
 def await_vectors(store: LedgerStore, timeout_s: float) -> int:
-    """Wait until the messages that there are have vectors; how many have none then. See `SearchMethods.embed_pending`."""
+    """Wait until the present messages have vectors; return the number of those without. See `SearchMethods.embed_pending`."""
     embedding = store.meaning.embedding
     if embedding is None:
         raise ConfigurationError(NO_EMBEDDING)

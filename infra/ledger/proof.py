@@ -131,10 +131,10 @@ class ProofMethods(LedgerPart):
         """
         message_id = sought_id(message_id, "message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
-            found = snapshot.find(message_id)
-            if found is None:
+            located = snapshot.find(message_id)
+            if located is None:
                 raise MessageNotFoundError(message_id)
-            chat = snapshot.chat(found[0].chat_id)
+            chat = snapshot.chat(located[0].chat_id)
             tree = _tree_of(snapshot, chat)
             place = chat.place(message_id)
             assert place is not None, "a message that was found has a place"

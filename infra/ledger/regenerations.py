@@ -122,8 +122,9 @@ class RegenerationMethods(LedgerPart):
             ),
             kind=(MessagesAnnotated, RegenerationBegun),
         )
-        begun = [one.body.regeneration_id for one in written if isinstance(one.body, RegenerationBegun)]
-        regeneration_id = begun[0] if begun else wanted
+        # A command that is repeated under its id answers for the regeneration that it began, which may have another id.
+        begun = (event.body.regeneration_id for event in written if isinstance(event.body, RegenerationBegun))
+        regeneration_id = next(begun, wanted)
         carry_on(self._store, chat_id, regeneration_id)
         return self._require_regeneration(chat_id, regeneration_id)
 
@@ -232,14 +233,15 @@ class RegenerationMethods(LedgerPart):
             return lineage_of(chat, chat.runs(), partial(snapshot.stream, THREADS))
 
     def _require_regeneration(self, chat_id: str, regeneration_id: str) -> Regeneration:
-        found = self.get_regeneration(chat_id, regeneration_id)
-        assert found is not None, "a regeneration stays as long as its chat"
-        return found
+        regeneration = self.get_regeneration(chat_id, regeneration_id)
+        assert regeneration is not None, "a regeneration stays as long as its chat"
+        return regeneration
 
 
 def carry_on(store: LedgerStore, chat_id: str, regeneration_id: str | None) -> None:
     """Carry over what was too much for one commit, or was left by a call that was interrupted; mostly nothing."""
     while regeneration_id is not None:
+        # Mostly there is nothing to carry over, which a look at the index tells without a command.
         with store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
             if not decide_carry_on(snapshot.chat(chat_id), regeneration_id):
                 return

@@ -88,16 +88,16 @@ class RowMethods(LedgerPart):
             msg = "limit must be at least 1, for a page has a branch point"
             raise InvalidValueError(msg)
         with self._rows(chat_id) as (chat, rows):
-            found = sorted(((_row_of(rows, place), place) for place in _forks(rows)), key=_row_of_fork)
-            start = 0 if after is None else bisect_left(found, after + 1, key=_row_of_fork)
-            end = len(found) if above is None else bisect_left(found, above, key=_row_of_fork)
+            forks = sorted(((_row_of(rows, place), place) for place in _forks(rows)), key=_row_of_fork)
+            start = 0 if after is None else bisect_left(forks, after + 1, key=_row_of_fork)
+            end = len(forks) if above is None else bisect_left(forks, above, key=_row_of_fork)
             if above is not None:
                 start = max(start, end - limit)
-            shown = found[start : min(start + limit, end)]
+            shown = forks[start : min(start + limit, end)]
             heads = _Heads(rows)
             points = [_branch_point(chat, rows, place, heads) for _, place in shown]
             is_more = start + limit < end
-            return BranchPointPage(points=points, total=len(found), next=shown[-1][0] if is_more else None)
+            return BranchPointPage(points=points, total=len(forks), next=shown[-1][0] if is_more else None)
 
     def get_row_numbers(self, chat_id: str, message_ids: Iterable[str]) -> dict[str, int]:
         """
@@ -109,10 +109,10 @@ class RowMethods(LedgerPart):
         Source: the LMDB index at `position`. Costs a look-up for each.
         """
         with self._rows(chat_id) as (chat, rows):
-            wanted = [sought_id(one, "message_id") for one in message_ids]
+            wanted = [sought_id(message_id, "message_id") for message_id in message_ids]
             chat.look_up(wanted)
-            places = ((one, chat.place(one)) for one in wanted)
-            return {one: rows.order.row(place) for one, place in places if place is not None}
+            places = ((message_id, chat.place(message_id)) for message_id in wanted)
+            return {message_id: rows.order.row(place) for message_id, place in places if place is not None}
 
     def get_row_strip(self, chat_id: str, *, height: int = 800) -> RowStrip:
         """
@@ -149,7 +149,7 @@ class RowMethods(LedgerPart):
                 raise MessageNotFoundError(message_id, chat_id=chat_id)
             number = rows.layout.line(place)
             line = rows.layout.lines[number]
-            parts = [part for one in rows.layout.lines[number : line.end] for part in one.parts]
+            parts = [part for below in rows.layout.lines[number : line.end] for part in below.parts]
             spans = _merged(span for part in parts for span in rows.order.spans(*part))
             count = sum(last - first + 1 for _, first, last in parts)
             return RowLine(line=line.first, lane=line.lane, count=count, spans=spans)
@@ -188,8 +188,8 @@ def _window(chat: IndexedChat, rows: ChatRows, first: int, end: int) -> RowWindo
 def _row(chat: IndexedChat, rows: ChatRows, row: int, place: Place, message: Message) -> GraphRow:
     line = rows.layout.lines[rows.layout.line(place)]
     parent = chat.chains.parent(place)
-    said = chat.chains.annotations.at(place)
-    is_hidden = said is not None and said.hidden
+    annotation = chat.chains.annotations.at(place)
+    is_hidden = annotation is not None and annotation.hidden
     return GraphRow(
         row=row,
         id=message.id,
@@ -201,9 +201,9 @@ def _row(chat: IndexedChat, rows: ChatRows, row: int, place: Place, message: Mes
         created_at=message.created_at,
         branches=rows.heads.get(row, []),
         checkpoints=rows.checkpoints.get(row, []),
-        stale=said is not None and said.stale,
+        stale=annotation is not None and annotation.stale,
         hidden=is_hidden,
-        replaced_by=None if said is None else said.replaced_by,
+        replaced_by=None if annotation is None else annotation.replaced_by,
         children=len(rows.children(place)),
     )
 
@@ -227,13 +227,14 @@ def _row_of(rows: ChatRows, place: Place | None) -> int:
 
 def _forks(rows: ChatRows) -> Iterator[Place | None]:
     """Yield the places of the messages that have several children; None where there are several roots."""
+    # A first child goes on in its parent's segment, so whatever hangs on a message is a second one; of roots the first hangs too.
     for place, below in rows.layout.hanging.items():
         if place is not None or len(below) > 1:
             yield place
 
 
 class _Heads:
-    """The heads of branches by the line that they are in: which of them have a message in their chain."""
+    """The heads of branches by the line that they are in, to find the branches that have a message in their chain."""
 
     def __init__(self, rows: ChatRows) -> None:
         self._rows = rows
@@ -247,26 +248,27 @@ class _Heads:
         row, number = self._rows.order.row(place), self._rows.layout.line(place)
         end = self._end_below(number, row)
         first, last = bisect_left(self._by_line, (number,)), bisect_left(self._by_line, (end,))
+        # Where few branches are below, these are sorted by age. Where many are, all branches are looked through by age: so many have
+        # the message that the first of them come soon.
         heads: Iterable[tuple[int, int, str]] = self._by_age
         if (last - first) ** 2 < _MOST_NAMES * len(self._by_age):
             heads = (self._by_age[at] for at in sorted(at for _, at in self._by_line[first:last]))
-        # Else the oldest ones are looked through: so many have the message that the first of them come soon.
         named = (name for line, head, name in heads if number < line < end or (line == number and head >= row))
         return list(islice(named, _MOST_NAMES))
 
     def _end_below(self, number: int, row: int) -> int:
-        """The line after those that fork off a line below a row: they come before those that do above it."""
+        """The number of the line after those that fork off a line below a row, which come before those that fork off above it."""
         lines = self._rows.layout.lines
         if number not in self._hanging:
-            found: list[int] = []
+            forked: list[int] = []
             at = number + 1
             while at < lines[number].end:
-                found.append(at)
+                forked.append(at)
                 at = lines[at].end
-            self._hanging[number] = found, [-lines[one].start for one in found]
-        found, starts = self._hanging[number]
+            self._hanging[number] = forked, [-lines[line].start for line in forked]
+        forked, starts = self._hanging[number]
         at = bisect_left(starts, -row)
-        return found[at] if at < len(found) else lines[number].end
+        return forked[at] if at < len(forked) else lines[number].end
 
 
 def _branch_point(chat: IndexedChat, rows: ChatRows, place: Place | None, heads: _Heads) -> BranchPoint:
@@ -334,10 +336,10 @@ def _fill(pixels: Sequence[set[int]], first: int, last: int, lane: int, total: i
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[list[int]]:
     """Join spans of rows that touch each other."""
-    found: list[list[int]] = []
+    joined: list[list[int]] = []
     for first, last in sorted(spans):
-        if found and found[-1][1] + 1 == first:
-            found[-1][1] = last
+        if joined and joined[-1][1] + 1 == first:
+            joined[-1][1] = last
         else:
-            found.append([first, last])
-    return found
+            joined.append([first, last])
+    return joined

@@ -14,7 +14,7 @@ from chatledger.domain.chat.decide_runs import (
     decide_suspend_run,
     decide_update_run,
 )
-from chatledger.domain.chat.events import Body, MessagesAppended, RunChanged, RunRecorded
+from chatledger.domain.chat.events import MessagesAppended, RunChanged, RunRecorded
 from chatledger.domain.chat.runs import PYTHON, RUN_STATUSES, MessageRun, RunStatus
 from chatledger.domain.context.estimate import Tokenizer, rough_tokens
 from chatledger.domain.context.fitting import Fit, LastMessages, Limit
@@ -93,11 +93,11 @@ class RunMethods(LedgerPart):
             checkpoint_id=checkpoint_id,
             metadata=metadata,
         )
-        said = _answer(answer, branch)
+        run_answer = _answer(answer, branch)
         return self._change(
             chat_id,
             run_id,
-            lambda state, now: decide_record_run(state, new, answer=said, now=now),
+            lambda state, now: decide_record_run(state, new, answer=run_answer, now=now),
             kind=(MessagesAppended, RunRecorded),
         )
 
@@ -184,7 +184,7 @@ class RunMethods(LedgerPart):
             RunStatusError: The run ended before, in another way.
             InvalidValueError: A value breaks a rule.
         """
-        said = _answer(answer, branch)
+        run_answer = _answer(answer, branch)
         run = self._change(
             chat_id,
             run_id,
@@ -192,7 +192,7 @@ class RunMethods(LedgerPart):
                 state,
                 run_id,
                 message_id=message_id,
-                answer=said,
+                answer=run_answer,
                 checkpoint_id=checkpoint_id,
                 metadata=metadata,
                 now=now,
@@ -259,22 +259,22 @@ class RunMethods(LedgerPart):
         have not ended.
         """
         chat_id = sought_id(chat_id, "chat_id")
-        given = {
+        filters = {
             "message_id": message_id,
             "trigger_message_id": trigger_message_id,
             "thread_id": thread_id,
             "assistant_id": assistant_id,
         }
-        wanted = {name: sought_id(value, name) for name, value in given.items() if value is not None}
+        wanted = {name: sought_id(value, name) for name, value in filters.items() if value is not None}
         if status is not None:
             check_choice(status, RUN_STATUSES, "status")
         if is_ended is not None:
             check_flag(is_ended, "is_ended")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            found = _listed(snapshot.chat(chat_id), wanted, is_ended=is_ended)
+            listed = _listed(snapshot.chat(chat_id), wanted, is_ended=is_ended)
         return [
             run
-            for run in found
+            for run in listed
             if status in {None, run.status}
             and is_ended in {None, run.is_ended}
             and all(getattr(run, name) == value for name, value in wanted.items())
@@ -326,17 +326,15 @@ class RunMethods(LedgerPart):
     def _change(self, chat_id: str, run_id: str, decide: Decide, *, kind: EventKind) -> MessageRun:
         check_id(chat_id, "chat_id")
         written = self._store.execute(CHATS, chat_id, decide, kind=kind)
-        ids = [_run_id(recorded.body) for recorded in written]
+        # A command that is repeated under its id answers for the run that it was about, whichever is named now.
+        for recorded in written:
+            if isinstance(recorded.body, RunRecorded | RunChanged):
+                run_id = recorded.body.run.run_id if isinstance(recorded.body, RunRecorded) else recorded.body.run_id
+                break
         with self._store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
-            run = snapshot.chat(chat_id).run(next((one for one in ids if one is not None), run_id))
+            run = snapshot.chat(chat_id).run(run_id)
         assert run is not None, "a run stays as long as its chat"
         return run
-
-
-def _run_id(body: Body) -> str | None:
-    if isinstance(body, RunRecorded):
-        return body.run.run_id
-    return body.run_id if isinstance(body, RunChanged) else None
 
 
 def _answer(message: MessageLike | None, branch: str | None) -> RunAnswer | None:

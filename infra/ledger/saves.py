@@ -22,7 +22,7 @@ from .fitting import read_for_model
 from .port import LedgerPart, LedgerStore
 
 MAX_LOST_SWAPS: Final = 5
-"""The number of times in a row that others may move the head before a save gives up."""
+"""A save gives up after others moved the head so many times in a row."""
 
 
 class _HeadMovedError(ChatledgerError):
@@ -59,6 +59,13 @@ class SaveMethods(LedgerPart):
             InvalidValueError: A value breaks a rule.
         """
         check_id(chat_id, "chat_id")
+
+        def decide(head: str | UnsetType | None, state: IndexedChat, now: int) -> list[Body]:
+            target = find_branch(state, save.branch)
+            if target.head_message_id != head:
+                raise _HeadMovedError(target.head_message_id)
+            return decide_save(state, save, now=now, target=target)
+
         basis = save.read_head
         if isinstance(basis, UnsetType):
             # The index knows the head, but for what others wrote just now; a decision that is refused would ask the log.
@@ -68,7 +75,7 @@ class SaveMethods(LedgerPart):
         while len(seen) <= MAX_LOST_SWAPS:
             try:
                 written = self._store.execute(
-                    CHATS, chat_id, partial(_decide_at, basis, save), kind=(BranchCreated, MessagesAppended)
+                    CHATS, chat_id, partial(decide, basis), kind=(BranchCreated, MessagesAppended)
                 )
             except _HeadMovedError as moved:
                 basis = moved.head
@@ -111,15 +118,7 @@ class SaveMethods(LedgerPart):
         )
 
 
-def _decide_at(head: str | UnsetType | None, save: Save, state: IndexedChat, now: int) -> list[Body]:
-    """Decide on a save to a branch that is at `head`."""
-    target = find_branch(state, save.branch)
-    if target.head_message_id != head:
-        raise _HeadMovedError(target.head_message_id)
-    return decide_save(state, save, now=now, target=target)
-
-
-class _Plan(NamedTuple):
+class _PlannedSave(NamedTuple):
     """The outcome of a save before it is made: its branch, the message that it follows, and the messages that it adds."""
 
     read_head: str | None
@@ -128,7 +127,7 @@ class _Plan(NamedTuple):
     new: list[Message]
 
 
-def _planned(chat: IndexedChat, save: Save) -> _Plan:
+def _planned(chat: IndexedChat, save: Save) -> _PlannedSave:
     branch = find_branch(chat, save.branch)
     bodies = decide_save(chat, save, now=clock_ms(), target=branch)
     created = next((body for body in bodies if isinstance(body, BranchCreated)), None)
@@ -136,7 +135,7 @@ def _planned(chat: IndexedChat, save: Save) -> _Plan:
     if created is not None:
         base = created.head_message_id
     new = [message for body in bodies if isinstance(body, MessagesAppended) for message in body.messages]
-    return _Plan(branch.head_message_id, branch.name if created is None else created.name, base, new)
+    return _PlannedSave(branch.head_message_id, branch.name if created is None else created.name, base, new)
 
 
 def foresee_save(store: LedgerStore, chat_id: str, save: Save) -> Foreseen:
@@ -147,8 +146,8 @@ def foresee_save(store: LedgerStore, chat_id: str, save: Save) -> Foreseen:
     """
     check_id(chat_id, "chat_id")
     with store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
-        found = snapshot.chat(chat_id)
-        plan = _planned(found, save)
-        chat = found.chat
+        state = snapshot.chat(chat_id)
+        plan = _planned(state, save)
+        chat = state.chat
     assert chat is not None, "it has the branch of the save"
     return Foreseen(chat=chat, read_head=plan.read_head, base=plan.base, new=plan.new)

@@ -80,30 +80,32 @@ class SearchMethods(LedgerPart):
 
         Source: the LMDB index at `position`; the log is not read.
         """
-        text = _check_query(query)
-        chat_id, user_id = _sought_scope(chat_id, user_id, branch)
+        if not isinstance(query, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users'
+            msg = f"a query must be text, not {type(query).__name__}"
+            raise InvalidValueError(msg)
+        if branch is not None and chat_id is None:
+            msg = "a branch is one of a chat: give chat_id too"
+            raise InvalidValueError(msg)
         if limit is not None:
             check_count(limit, "limit")
         check_count(offset, "offset")
-        names, fields = _check_roles(roles), _check_within(within)
-        times = [
-            None if given is None else bound_ms(given, what, up=True)
-            for given, what in ((since, "since"), (until, "until"))
-        ]
         request = SearchRequest(
-            text=text,
-            chat_id=chat_id,
-            user_id=user_id,
-            roles=names,
+            text=query,
+            chat_id=None if chat_id is None else sought_id(chat_id, "chat_id"),
+            user_id=None if user_id is None else sought_id(user_id, "user_id", empty=True),
+            roles=_check_roles(roles),
             branch=branch,
-            fields=fields,
-            since=times[0],
-            until=times[1],
+            fields=_check_within(within),
+            since=None if since is None else bound_ms(since, "since", up=True),
+            until=None if until is None else bound_ms(until, "until", up=True),
             limit=limit,
             offset=offset,
             include_hidden=include_hidden,
         )
-        if _check_mode(mode) == "words":
+        if mode not in MODES:
+            msg = f"mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}"
+            raise InvalidValueError(msg)
+        if mode == "words":
             return search_words(self._store, request)
         from .meaning import search_meaning
 
@@ -125,23 +127,6 @@ class SearchMethods(LedgerPart):
         return await_vectors(self._store, timeout_s)
 
 
-def _sought_scope(chat_id: str | None, user_id: str | None, branch: str | None) -> tuple[str | None, str | None]:
-    if branch is not None and chat_id is None:
-        msg = "a branch is one of a chat: give chat_id too"
-        raise InvalidValueError(msg)
-    return (
-        None if chat_id is None else sought_id(chat_id, "chat_id"),
-        None if user_id is None else sought_id(user_id, "user_id", empty=True),
-    )
-
-
-def _check_query(query: object) -> str:
-    if not isinstance(query, str):
-        msg = f"a query must be text, not {type(query).__name__}"
-        raise InvalidValueError(msg)
-    return query
-
-
 def _check_roles(roles: object) -> frozenset[str] | None:
     if roles is None:
         return None
@@ -158,14 +143,7 @@ def _check_within(within: object) -> Sequence[SearchField]:
         msg = f"within must be a list of fields, such as ['text', 'tools'], not {type(within).__name__}"
         raise InvalidValueError(msg)
     wanted = list(cast("Collection[object]", within))
-    if not wanted or any(one not in FIELDS for one in wanted):
+    if not wanted or any(field not in FIELDS for field in wanted):
         msg = f"within must name one or more of {', '.join(map(repr, FIELDS))}, not {wanted!r}"
         raise InvalidValueError(msg)
     return [field for field in FIELDS if field in wanted]
-
-
-def _check_mode(mode: object) -> SearchMode:
-    if mode not in MODES:
-        msg = f"mode must be one of {', '.join(map(repr, MODES))}, not {mode!r}"
-        raise InvalidValueError(msg)
-    return mode

@@ -1,4 +1,4 @@
-"""Finds messages by their words; says what a search asks for, and which chats it looks at."""
+"""Finding messages by their words: the checked arguments of a search, and the chats that it looks at."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -59,17 +59,23 @@ class Searched(NamedTuple):
 
 def searched_by(snapshot: LedgerSnapshot, request: SearchRequest) -> Searched:
     """Return the chats that a search looks at. Raises `BranchNotFoundError`."""
-    chat = None if request.chat_id is None else snapshot.chat(request.chat_id)
-    chat_nos = _chat_nos(snapshot, chat, request.user_id)
-    runs = None
-    if request.branch is not None and chat is not None and chat_nos:
-        runs = _runs_of(chat, request.branch)
-    return Searched(chat, chat_nos, runs)
+    if request.chat_id is None:
+        return Searched(None, snapshot.searched_chats(user_id=request.user_id), None)
+    chat = snapshot.chat(request.chat_id)
+    is_meant = request.user_id is None or (chat.profile is not None and chat.profile.user_id == request.user_id)
+    if chat.chat_no is None or not is_meant:
+        return Searched(chat, [], None)
+    if request.branch is None:
+        return Searched(chat, [chat.chat_no], None)
+    row = chat.branch_row(sought_id(request.branch, "branch"))
+    if row is None:
+        raise BranchNotFoundError(chat.chat_id, request.branch)
+    return Searched(chat, [chat.chat_no], {} if row.place is None else chat.chains.runs(row.place))
 
 
 def search_words(store: LedgerStore, request: SearchRequest) -> SearchHits:
     """Find messages by their words."""
-    # NumPy and the patterns of words take a tenth of a second to import: only for those who search.
+    # NumPy and the patterns of words take a tenth of a second to import: only programs that search pay for it.
     from chatledger.domain.search.query import parse
     from chatledger.domain.search.snippets import Snippets
     from chatledger.projections.search import search
@@ -98,35 +104,18 @@ def search_words(store: LedgerStore, request: SearchRequest) -> SearchHits:
     return SearchHits(hits, is_degraded=answer.is_degraded)
 
 
-def hit_of(snippets: "Snippets", found: "WordHit") -> SearchHit:
+def hit_of(snippets: "Snippets", hit: "WordHit") -> SearchHit:
     """Return a message that was found by its words, as it is shown."""
-    message, field = found.message, found.field
+    message, field = hit.message, hit.field
     text = field_text(message, field)
-    if found.rank is None:
+    if hit.rank is None:
         from chatledger.domain.search.snippets import literal_snippet
 
         return SearchHit(message=message, rank=0.0, snippet=literal_snippet(text), within=field)
     try:
-        snippet = snippets.of(text, found.known)
+        snippet = snippets.of(text, hit.known)
     except IndexError as error:  # the index knows of words that the text has not
         from chatledger.projections.search.blocks import damaged
 
         raise damaged() from error
-    return SearchHit(message=message, rank=found.rank, snippet=snippet, within=field)
-
-
-def _chat_nos(snapshot: LedgerSnapshot, chat: IndexedChat | None, user_id: str | None) -> list[int] | None:
-    """The numbers of the chats to search; None: all that the index has."""
-    if chat is None:
-        return snapshot.searched_chats(user_id=user_id)
-    if chat.chat_no is None:
-        return []
-    is_meant = user_id is None or (chat.profile is not None and chat.profile.user_id == user_id)
-    return [chat.chat_no] if is_meant else []
-
-
-def _runs_of(chat: IndexedChat, name: str) -> dict[int, int]:
-    row = chat.branch_row(sought_id(name, "branch"))
-    if row is None:
-        raise BranchNotFoundError(chat.chat_id, name)
-    return {} if row.place is None else chat.chains.runs(row.place)
+    return SearchHit(message=message, rank=hit.rank, snippet=snippet, within=field)

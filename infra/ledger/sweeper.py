@@ -43,6 +43,7 @@ def sweep(store: LedgerStore, *, until: int, limit: int | None = None) -> Swept:
         while limit is None or len(chats) + versioned < limit:
             room = _PAGE if limit is None else min(_PAGE, limit - len(chats) - versioned)
             with store.snapshot() as snapshot:
+                # What was tried is passed over, also where this call deleted nothing: another process was faster.
                 due = list(islice((each for each in _due(snapshot, until, len(passed)) if each not in passed), room))
             if not due:
                 break

@@ -4,7 +4,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from chatledger.domain.context.estimate import Tokenizer
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
@@ -43,7 +43,12 @@ def tokenizer(encoding: str = "o200k_base") -> Tokenizer:
     with warnings.catch_warnings():
         # bpe-openai 0.1.4 reads its tables by a function that Python 3.11 and 3.12 call deprecated, and 3.13 does not.
         warnings.filterwarnings("ignore", message="open_binary is deprecated", category=DeprecationWarning)
-        encode = _encoder(encoding)
+        try:
+            library: Any = import_module("bpe_openai")
+        except ImportError as error:
+            msg = "exact token counts need bpe-openai: pip install 'chatledger[tokens]'; rough_tokens needs nothing"
+            raise ConfigurationError(msg) from error
+        encode: Callable[[str], Sequence[int]] = library.get_encoding(encoding).encode_ordinary
     return lambda text: sum(len(encode(piece)) for piece in _pieces(text))
 
 
@@ -78,21 +83,12 @@ def tokens_of(encoding: Encoding) -> Tokenizer:
     return lambda text: len(encoding.encode_ordinary(text))
 
 
-def _encoder(encoding: str) -> Callable[[str], Sequence[int]]:
-    try:
-        library: Any = import_module("bpe_openai")
-    except ImportError as error:
-        msg = "exact token counts need bpe-openai: pip install 'chatledger[tokens]'; rough_tokens needs nothing"
-        raise ConfigurationError(msg) from error
-    return cast("Callable[[str], Sequence[int]]", library.get_encoding(encoding).encode_ordinary)
-
-
 def _pieces(text: str) -> Iterator[str]:
     """The text in pieces that can be encoded one by one: cut where no token can span, if there is such a place."""
     start = 0
     while len(text) - start > _MAX_CHARACTERS:
         end = start + _MAX_CHARACTERS
-        cuts = [found.start() for found in _BOUNDARY.finditer(text, end - 10_000, end)]
+        cuts = [match.start() for match in _BOUNDARY.finditer(text, end - 10_000, end)]
         end = cuts[-1] if cuts else end
         yield text[start:end]
         start = end

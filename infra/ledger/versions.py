@@ -67,8 +67,8 @@ class VersionMethods(LedgerPart):
         """
         message_id = sought_id(message_id, "message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
-            found = snapshot.find(message_id)
-            return _NO_VERSIONS if found is None else found[0].versions(found[1])
+            located = snapshot.find(message_id)
+            return _NO_VERSIONS if located is None else located[0].versions(located[1])
 
     def branches_of(self, message_id: str) -> list[Branch]:
         """
@@ -80,8 +80,8 @@ class VersionMethods(LedgerPart):
         """
         message_id = sought_id(message_id, "message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
-            found = snapshot.find(message_id)
-            return [] if found is None else found[0].branches_with(found[1])
+            located = snapshot.find(message_id)
+            return [] if located is None else located[0].branches_with(located[1])
 
     def show(self, message_id: str) -> Branch:
         """
@@ -116,9 +116,9 @@ class VersionMethods(LedgerPart):
         """The id of the chat that has a message; the log is asked whether the index is behind before there is none."""
         for is_last in (False, True):
             with self._store.snapshot() as snapshot:
-                found = snapshot.find(message_id)
-            if found is not None:
-                return found[0].chat_id
+                located = snapshot.find(message_id)
+            if located is not None:
+                return located[0].chat_id
             if not is_last:
                 self._store.catch_up(None, _CATCH_UP_S)
         raise MessageNotFoundError(message_id)

@@ -11,7 +11,7 @@ import msgspec
 
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.members import User
-from chatledger.domain.chat.state import StreamState
+from chatledger.domain.chat.state import StreamSnapshot
 from chatledger.domain.versioned.keys import ITEM, STATE, THREAD, Family, family_of_id
 
 from ..chat.reader import IndexedChat, chat_at
@@ -23,7 +23,7 @@ from ..versioned.reader import IndexedVersioned, stream_at
 from ..versioned.rows import forget_copies
 
 
-class StoredStream(StreamState, Protocol):
+class StoredStream(StreamSnapshot, Protocol):
     """A stream as the index has it at one moment: the state that decisions read."""
 
     @property

@@ -64,7 +64,7 @@ class Head(Value, frozen=True, kw_only=True):
     name: str
 
 
-class Reading(PendingMessages):
+class ContextReading(PendingMessages):
     """The part of a context engine that reads."""
 
     async def resolve(
@@ -294,7 +294,7 @@ def _turns(messages: Iterable[Message]) -> list[Message]:
 _NO_MODELS: Final[Models] = {}
 
 
-class Inspecting(Reading):
+class Inspecting(ContextReading):
     """The part of a context engine that describes it: estimates, and all that it holds."""
 
     async def estimate(

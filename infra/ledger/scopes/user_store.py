@@ -65,9 +65,10 @@ class Owners:
         for is_caught_up in (False, True):
             with self._store.snapshot() as snapshot:
                 position = snapshot.state.position
-                stream = recorded.chat_id
-                found = kind_of(stream).read(snapshot.tables, snapshot.txn, stream)
-                first_position, owner = found.stream_no, found.owner
+                stream_id = recorded.chat_id
+                stream = kind_of(stream_id).read(snapshot.tables, snapshot.txn, stream_id)
+                first_position, owner = stream.stream_no, stream.owner
+            # An index that is behind the event may have the owner of an earlier chat of this id.
             if is_caught_up or position >= recorded.position:
                 return None if first_position is None or recorded.position < first_position else owner
             self._store.catch_up(recorded.position, RETRY_S)
@@ -156,14 +157,14 @@ class UserLog:
 
     def read(self, after: int, limit: int = READ_PAGE) -> Sequence[Recorded]:
         """Return the next events after a position, in order; none at the end of the log."""
-        # Of others there may be many: as many requests as pages, not as events.
+        # Many events may be others': whole pages are read, or there would be a request for nearly every event.
         read = partial(self._whole.log.read, limit=max(limit, READ_PAGE))
         return Readable(self._whole, self._user).next_of(read, after)[:limit]
 
     def event_at(self, position: int) -> Recorded | None:
         """The event at a position; None where it was erased, beyond the end, or not the user's to read."""
-        found = self._whole.log.event_at(position)
-        return found if found is not None and Readable(self._whole, self._user)(found) else None
+        recorded = self._whole.log.event_at(position)
+        return recorded if recorded is not None and Readable(self._whole, self._user)(recorded) else None
 
     @property
     def identity(self) -> str:
@@ -172,17 +173,17 @@ class UserLog:
 
     def load_bookmark(self, key: str) -> Bookmark | None:
         """Return the bookmark of a member of one of the user's named feeds."""
-        found = self._whole.log.load_bookmark(self._kept_key(key))
-        return None if found is None else self._given(found)
+        kept = self._whole.log.load_bookmark(self._kept_key(key))
+        return None if kept is None else self._shown(kept)
 
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
         """Keep it; see `EventLog.save_bookmark`."""
         kept = msgspec.structs.replace(bookmark, name=self._prefix + bookmark.name)
-        return self._given(self._whole.log.save_bookmark(kept))
+        return self._shown(self._whole.log.save_bookmark(kept))
 
     def bookmarks(self) -> list[Bookmark]:
         """Return the bookmarks of the user's named feeds."""
-        return [self._given(kept) for kept in self._whole.log.bookmarks() if kept.name.startswith(self._prefix)]
+        return [self._shown(kept) for kept in self._whole.log.bookmarks() if kept.name.startswith(self._prefix)]
 
     def drop_bookmark(self, key: str) -> None:
         """Forget it."""
@@ -197,7 +198,8 @@ class UserLog:
         index, count, name = key.split("/", 2)
         return bookmark_key(self._prefix + name, int(index), int(count))
 
-    def _given(self, kept: Bookmark) -> Bookmark:
+    def _shown(self, kept: Bookmark) -> Bookmark:
+        """The bookmark under the name that the user gave to the feed."""
         return msgspec.structs.replace(kept, name=kept.name.removeprefix(self._prefix))
 
 
@@ -246,7 +248,8 @@ class UserStore(UserRefusals):
     @contextlib.contextmanager
     def snapshot(self, chats: ChatsToRead = NO_CHATS, /) -> Generator[UserSnapshot]:
         """Open a snapshot restricted to the chats and threads that the user may read."""
-        # Of a share nobody finds out here which chats of others there are: the user's own are all in one.
+        # All chats of a user are in one share, so that is what is asked for: an error about another share would tell which chats
+        # of others there are.
         if chats != NO_CHATS and not chats.is_written:
             chats = ChatsToRead(user_id=self._user.id)
         with self._whole.snapshot(chats) as snapshot:

@@ -17,7 +17,7 @@ LOG_ID = "chatledger_log_id"
 DUPLICATE_WINDOW_S = 120
 
 
-class StreamState(Value, frozen=True):
+class StreamSnapshot(Value, frozen=True):
     """
     The state of a stream: first and last position, number of messages.
 
@@ -89,7 +89,7 @@ class StreamInfo(msgspec.Struct):
 
     config: StreamConfig
     created: str
-    state: StreamState
+    state: StreamSnapshot
     cluster: ClusterInfo = msgspec.field(default_factory=ClusterInfo)
 
     @property

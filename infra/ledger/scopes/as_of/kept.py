@@ -19,7 +19,7 @@ _ANCHOR_EVENTS: Final = 5000
 _MOST_ANCHORS: Final = 3
 
 
-class Kept(NamedTuple):
+class KeptIndex(NamedTuple):
     """An index with chats as of a point, or with the first events of them up to it."""
 
     point: AsOfPoint
@@ -32,23 +32,21 @@ def has_deleted(live: LedgerSnapshot, chat_numbers: Iterable[int]) -> bool:
 
 
 def carry_on(
-    store: LedgerStore, point: AsOfPoint, kept: Iterable[Kept], to_replay: Sequence[ChatToReplay]
-) -> tuple[AsOfIndex, Kept] | None:
-    """
-    Return a copy of the index that is nearest before a point, to be carried on to it, and of which; None where none helps.
-
-    One that holds a chat that was deleted is not copied: so nothing of it lives longer than what was kept when it was deleted.
-    """
+    store: LedgerStore, point: AsOfPoint, kept: Iterable[KeptIndex], to_replay: Sequence[ChatToReplay]
+) -> tuple[AsOfIndex, KeptIndex] | None:
+    """Return a copy of the kept index that is nearest before a point, to be carried on, and its original; None where none helps."""
     long = {chat.chat_no for chat in to_replay if chat.event_count >= _WORTH_EVENTS}
-    near = [one for one in kept if point.covers(one.point) and long & one.chats.held]
-    for one in sorted(near, key=lambda one: one.point.position, reverse=True):
-        copy = _copied(store, one.chats)
+    usable = [index for index in kept if point.covers(index.point) and long & index.chats.held]
+    for nearest in sorted(usable, key=lambda index: index.point.position, reverse=True):
+        copy = _copied(store, nearest.chats)
         if copy is None:
             continue
+        # An index that holds a deleted chat is not copied: nothing of the chat may outlive what was kept when it was deleted.
+        # Looked at after copying, as the deletion may come meanwhile.
         with store.snapshot() as live:
             is_clean = not has_deleted(live, copy.held)
         if is_clean:
-            return copy, one
+            return copy, nearest
         copy.close()
     return None
 
@@ -65,19 +63,19 @@ def _copied(store: LedgerStore, index: AsOfIndex) -> AsOfIndex | None:
 class Anchors:
     """
     Copies of the index of one chat at even distances on the way of its replay, at most three, for points in between, and one
-    up to a page before its end: whoever goes back, goes back by little.
+    up to a page before its end, as people mostly go back by little.
 
     They belong to the store that has replayed it, and end with it.
     """
 
     def __init__(self) -> None:
-        self.kept: list[Kept] = []
+        self.kept: list[KeptIndex] = []
         self._is_closed = False
 
     @property
     def used_bytes(self) -> int:
         """Bytes of their files. Not to be asked for after they were closed."""
-        return sum(one.chats.used_bytes for one in list(self.kept))
+        return sum(anchor.chats.used_bytes for anchor in list(self.kept))
 
     def leaving(self, store: LedgerStore, past: AsOfIndex, chat: ChatToReplay) -> Anchor:
         """Return what leaves an anchor in the replay of a chat when enough events came since the one before."""
@@ -92,7 +90,7 @@ class Anchors:
             copy = _copied(store, past)
             if copy is not None:
                 # In one chat no event is older than the one before, so this time says for which points it serves.
-                self.kept.append(Kept(AsOfPoint(last.position, last.occurred_at), copy))
+                self.kept.append(KeptIndex(AsOfPoint(last.position, last.occurred_at), copy))
                 done = last.version
 
         return anchor
@@ -101,5 +99,5 @@ class Anchors:
         """Remove them; calling it again does nothing."""
         self._is_closed = True
         kept, self.kept = self.kept, []
-        for one in kept:
-            one.chats.close()
+        for anchor in kept:
+            anchor.chats.close()

@@ -60,15 +60,15 @@ def find_point(store: LedgerStore, at: int | datetime) -> AsOfPoint:
         return AsOfPoint(store.catch_up(None, RETRY_S), (at - _EPOCH) // _MILLISECOND)
     position = check_count(at, "a position, unless it is a datetime with a time zone,")
     with store.snapshot() as snapshot:
-        known = snapshot.state.position
-    if position > known:
+        reached = snapshot.state.position
+    if position > reached:
         last = store.log.settled_position(position)
         if position > last:
             msg = f"position {position} is beyond the end of the log, whose last event is at {last}"
             raise InvalidValueError(msg)
         store.catch_up(None, RETRY_S)
-    if position == known:
-        return AsOfPoint(position)  # whole commits only are ever taken in
+    if position == reached:
+        return AsOfPoint(position)  # an index takes in whole commits only, so it ends with one
     return AsOfPoint(_end_of_commit(store.log, position))
 
 
@@ -83,20 +83,15 @@ def position_of_point(store: LedgerStore, point: AsOfPoint) -> int:
     low, high = 0, point.position
     while low < high:
         middle = (low + high) // 2
-        found = _next_event(store.log, middle)
-        if found is not None and found.position <= high and found.occurred_at <= point.time:
-            low = found.position
+        # Erased events leave holes, and a foreign message has no time of ours: the next event that has one decides.
+        page = store.log.read(middle, 1)
+        while page and is_foreign(page[0]):
+            page = store.log.read(page[0].position, 1)
+        if page and page[0].position <= high and page[0].occurred_at <= point.time:
+            low = page[0].position
         else:
             high = middle
     return low
-
-
-def _next_event(log: LedgerLog, after: int) -> Recorded | None:
-    while page := log.read(after, 1):
-        if not is_foreign(page[0]):
-            return page[0]
-        after = page[0].position
-    return None
 
 
 def _end_of_commit(log: LedgerLog, position: int) -> int:
@@ -110,8 +105,8 @@ def _end_of_commit(log: LedgerLog, position: int) -> int:
         before += page
         after = page[-1].position
     first = position
-    for one in reversed([one for one in before if one.position < position]):
-        if not one.event.rest:
+    for recorded in reversed([event for event in before if event.position < position]):
+        if not recorded.event.rest:  # the last event of the commit before
             break
-        first = one.position
+        first = recorded.position
     return first - 1

@@ -61,7 +61,15 @@ def replay_chats(
         if in_order < sum(chat.event_count + _REQUEST_EVENTS for chat in rest):
             rest = _replay_in_order(store, past, point, rest)
     for chat in rest:
-        _replay_one(store, past, point, chat, anchor if len(chats) == 1 else no_anchor)
+        try:
+            following = _apply_up_to(store, past, point, chat, anchor if len(chats) == 1 else no_anchor)
+            _check_follows(past, chat, following)
+        except ChainIntegrityError:
+            # A deletion erases its events, maybe just now, and maybe before this index has heard of it.
+            if _is_living(store, chat):
+                raise
+        else:
+            past.note_complete([chat.chat_no])
 
 
 def _start(past: AsOfIndex, chat: ChatToReplay) -> int:
@@ -72,18 +80,6 @@ def _start(past: AsOfIndex, chat: ChatToReplay) -> int:
 def _last_position(point: AsOfPoint, chats: Iterable[ChatToReplay]) -> int:
     """Return the last position at which events of these chats may belong to the point."""
     return min(point.position, max(chat.last_position for chat in chats))
-
-
-def _replay_one(store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chat: ChatToReplay, anchor: Anchor) -> None:
-    try:
-        following = _apply_up_to(store, past, point, chat, anchor)
-        _check_follows(past, chat, following)
-    except ChainIntegrityError:
-        # Whoever deletes a chat erases its events, maybe just now, and maybe before this index has heard of it.
-        if _is_living(store, chat):
-            raise
-        return
-    past.note_complete([chat.chat_no])
 
 
 def _apply_up_to(
@@ -160,6 +156,7 @@ def _select(events: Iterable[Recorded], point: AsOfPoint, wanted: dict[str, Chat
         chat = wanted.get(recorded.chat_id)
         if chat is None or recorded.position < chat.chat_no:
             continue
+        # No event of a chat is older than the one before it, so nothing that follows belongs to the point either.
         if not point.includes(recorded):
             ended.add(recorded.chat_id)
             if len(ended) == len(wanted):

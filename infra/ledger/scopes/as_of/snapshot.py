@@ -41,7 +41,7 @@ class ChatToReplay(NamedTuple):
     last_position: int
 
 
-class Missing(NamedTuple):
+class MissingChats(NamedTuple):
     """
     Chats that an as-of index lacks for a read.
 
@@ -114,45 +114,48 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
 
     def chat_nos(self, *, user_id: str | None = None) -> list[int]:
         """The numbers of all chats, or of those of an owner, the last changed first. They can be searched together."""
-        found = self._all(user_id)
-        self._is_searched_there = any(isinstance(chat, AsOfChat) for chat in found)
-        return [chat.chat_no for chat in found if chat.chat_no is not None]
+        chats = self._all(user_id)
+        self._is_searched_there = any(isinstance(chat, AsOfChat) for chat in chats)
+        return [chat.chat_no for chat in chats if chat.chat_no is not None]
 
     def searched_chats(self, *, user_id: str | None = None) -> list[int] | None:
         """The same for a search: the index may have more chats."""
         return self.chat_nos(user_id=user_id)
 
-    def missing(self, chats: ChatsToRead) -> Missing:
-        """Say what the as-of index lacks before these chats can be read. More may be lacking when it has that."""
+    def missing(self, chats: ChatsToRead) -> MissingChats:
+        """Return the chats that the as-of index lacks for a read of these. More may be missing when it has them."""
         to_replay = [then for then in self._named(chats) if isinstance(then, ChatToReplay)]
         if chats.are_all:
             to_replay += [then for _, then in self._described_then(chats.user_id) if isinstance(then, ChatToReplay)]
         if to_replay or self._past is None or not chats.are_searched:
-            return Missing(to_replay, [])
+            return MissingChats(to_replay, [])
         past, txn = self._past
         numbers = self.chat_nos(user_id=chats.user_id)
         is_elsewhere = self._is_searched_there
-        return Missing([], [no for no in numbers if is_elsewhere and not past.is_searchable(txn, no)])
+        return MissingChats([], [no for no in numbers if is_elsewhere and not past.is_searchable(txn, no)])
 
     def _named(self, chats: ChatsToRead) -> Iterator[IndexedChat | ChatToReplay]:
         """Yield the chats, those of messages up to the first one that is not found."""
         if chats.chat_id is not None:
             yield self._then(self._live.chat(chats.chat_id))
         for message_id in chats.message_ids:
-            found = self._look_for(message_id)
-            if found is None:
+            located = self._look_for(message_id)
+            if located is None:
                 break
-            if isinstance(found, ChatToReplay):
-                yield found
+            if isinstance(located, ChatToReplay):
+                yield located
                 break
         if chats.are_searched:
             yield from self._all_then(chats.user_id)
 
     def _all(self, user_id: str | None) -> list[IndexedChat]:
         """All chats, or those of an owner, the last changed first."""
-        living = [(chat, key) for then in self._all_then(user_id) if (key := _order_of(chat := _replayed(then)))]
-        living.sort(key=lambda one: one[1])
-        return [chat for chat, _ in living]
+        by_place: list[tuple[bytes, IndexedChat]] = []
+        for then in self._all_then(user_id):
+            chat = _replayed(then)
+            if chat.record is not None and chat.chat_no is not None:
+                by_place.append((order_suffix(chat.record.updated_at, chat.chat_id, chat.chat_no), chat))
+        return [chat for _, chat in sorted(by_place, key=itemgetter(0))]
 
     def _all_then(self, user_id: str | None) -> Iterator[IndexedChat | ChatToReplay]:
         tables, txn = self._live.tables, self._live.txn
@@ -167,11 +170,11 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
 
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
         """The chat that a message belonged to, and where the message is in it."""
-        found = self._look_for(message_id)
-        if found is not None:
-            chat = _replayed(found if isinstance(found, ChatToReplay) else found[0])
+        located = self._look_for(message_id)
+        if located is not None:
+            chat = _replayed(located if isinstance(located, ChatToReplay) else located[0])
             self._is_searched_there = isinstance(chat, AsOfChat)
-        return None if isinstance(found, ChatToReplay) else found
+        return None if isinstance(located, ChatToReplay) else located
 
     def _look_for(self, message_id: str) -> tuple[IndexedChat, Place] | ChatToReplay | None:
         for chat_no, _ in self._live.tables.locations(self._live.txn, message_id):
@@ -187,13 +190,14 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
         self, chats: ChatList = ALL_CHATS, *, limit: int | None = None, offset: int = 0, after: ChatCursor | None = None
     ) -> list[Chat]:
         """A page of a list of chats."""
-        found = self._listed(chats)
+        listed = self._listed(chats)
         if after is not None:
-            # The number tells apart what is equal else, and a chat has always had the same.
+            # The number tells chats of one place apart, and that of a chat never changes, so the present one serves.
             chat_no = after.chat_no if after.chat_no is not None else self._live.chat(after.chat_id).chat_no or 0
             start = order_suffix(after.time, after.chat_id, chat_no)
-            found = [(place, chat) for place, chat in found if (place < start if chats.is_ascending else place > start)]
-        return [chat for _, chat in found[offset : None if limit is None else offset + limit]]
+            is_ascending = chats.is_ascending
+            listed = [(place, chat) for place, chat in listed if (place < start if is_ascending else place > start)]
+        return [chat for _, chat in listed[offset : None if limit is None else offset + limit]]
 
     def count_chats(self, chats: ChatList) -> int:
         """The number of chats of a list."""
@@ -202,12 +206,12 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
     def _listed(self, chats: ChatList) -> list[tuple[bytes, Chat]]:
         """The chats of a list, with their places in it."""
         described = ((chat_no, _replayed(then)) for chat_no, then in self._described_then(chats.user_id))
-        found = [
+        listed = [
             (order_suffix(chats.time_of(chat), chat.id, chat_no), chat)
             for chat_no, chat in described
             if chat is not None and all(has_entry(chat.metadata, entry) for entry in chats.entries)
         ]
-        return sorted(found, key=itemgetter(0), reverse=chats.is_ascending)
+        return sorted(listed, key=itemgetter(0), reverse=chats.is_ascending)
 
     def _described_then(self, user_id: str | None) -> Iterator[tuple[int, Chat | ChatToReplay | None]]:
         """Yield all chats, or those of an owner, as they were described, by their numbers; None where there was none."""
@@ -219,7 +223,7 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
             yield chat_no, self._chats[chat_no]
 
     def _describe(self, chat_no: int) -> Chat | ChatToReplay | None:
-        """Return a chat as it was described, counted back where it has changed; it is replayed where that does not tell it."""
+        """Return a chat as it was described, counted back where it has changed; a chat to replay where that is not possible."""
         kept = self._described.get(chat_no)
         if kept is not None:
             return _decode(kept) if kept else None
@@ -230,13 +234,13 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
         assert profile is not None, "a listed chat has a profile"
         if self._point.is_after(record.head):
             return chat.chat
-        found = describe_earlier(txn, tables, record, profile, position=self._point.position, time=self._point.time)
-        if isinstance(found, UnsetType):
+        described = describe_earlier(txn, tables, record, profile, position=self._point.position, time=self._point.time)
+        if isinstance(described, UnsetType):
             then = self._then(IndexedChat(tables, txn, profile.id, chat_no))
             return then if isinstance(then, ChatToReplay) else then.chat
         if len(self._described) < _DESCRIBED:
-            self._described[chat_no] = b"" if found is None else _encode(found)
-        return found
+            self._described[chat_no] = b"" if described is None else _encode(described)
+        return described
 
     def _then(self, chat: IndexedChat) -> IndexedChat | ChatToReplay:
         chat_no = chat.chat_no
@@ -268,10 +272,3 @@ def _replayed(chat: R | ChatToReplay) -> R:
         msg = f"chat {chat.chat_id!r} is not prepared: a read says which chats it concerns before it begins"
         raise RuntimeError(msg)  # noqa: TRY004 - a mistake in ours; an assertion would be taken for damage of the index
     return chat
-
-
-def _order_of(chat: IndexedChat) -> bytes | None:
-    """The place of a chat in a list; None when there was no such chat."""
-    if chat.record is None or chat.chat_no is None:
-        return None
-    return order_suffix(chat.record.updated_at, chat.chat_id, chat.chat_no)

@@ -14,10 +14,10 @@ from chatledger.projections.chat.reader import IndexedChat
 from ....store.commands import NO_CHATS, ChatsToRead
 from ....store.meaning import Meaning
 from ...port import LedgerSnapshot, LedgerStore, refused
-from .kept import Anchors, Kept, carry_on, has_deleted
+from .kept import Anchors, KeptIndex, carry_on, has_deleted
 from .point import AsOfPoint, position_of_point
-from .replaying import Anchor, no_anchor, replay_chats
-from .snapshot import WHY, AsOfSnapshot, ChatToReplay, Missing
+from .replaying import no_anchor, replay_chats
+from .snapshot import WHY, AsOfSnapshot, ChatToReplay, MissingChats
 
 
 class AsOfRefusals:
@@ -115,10 +115,10 @@ class AsOfStore(AsOfRefusals):
         with self.source.snapshot() as live:
             return has_deleted(live, past.held)
 
-    def kept(self) -> "list[Kept]":
+    def kept(self) -> list[KeptIndex]:
         """Return what later points can be carried on from, the chats up to this point and at the anchors."""
         past = self._past
-        return [] if past is None else [Kept(self.point, past), *self._anchors.kept]
+        return [] if past is None else [KeptIndex(self.point, past), *self._anchors.kept]
 
     @property
     def source(self) -> LedgerStore:
@@ -165,14 +165,17 @@ class AsOfStore(AsOfRefusals):
                 with past.reading() as txn:
                     yield AsOfSnapshot(live, self.point, (past, txn), self._described)
 
-    def _prepare(self, missing: Missing) -> None:
+    def _prepare(self, missing: MissingChats) -> None:
         """Replay and copy chats, unless others did meanwhile."""
         with self._replaying:
             source = self.source
             past = self._past or self._open_past(missing.to_replay)
             with past.reading() as txn:
                 to_replay = [chat for chat in missing.to_replay if not past.is_complete(txn, chat.chat_no)]
-            replay_chats(source, past, self.point, to_replay, anchor=self._anchor_for(past, to_replay))
+            # An anchor is a copy of the whole index, so anchors are left only where the index has no other chat.
+            leaves_anchors = self._earlier is not None and len(to_replay) == 1 and past.held <= {to_replay[0].chat_no}
+            anchor = self._anchors.leaving(source, past, to_replay[0]) if leaves_anchors else no_anchor
+            replay_chats(source, past, self.point, to_replay, anchor=anchor)
             if missing.to_copy:
                 with source.snapshot() as live:
                     past.copy_chats(live.txn, live.tables, self._unchanged(live, missing.to_copy))
@@ -218,8 +221,14 @@ class AsOfStore(AsOfRefusals):
             past.close()
 
     def _open_past(self, to_replay: Sequence[ChatToReplay]) -> AsOfIndex:
-        past = self._carried_on(to_replay)
-        if past is None:
+        """Begin the index of the chats up to this point: a copy of an earlier one where that helps, else an empty one."""
+        earlier = () if self._earlier is None else self._earlier()
+        kept = [(index, store) for store in earlier if store is not self for index in store.kept()]
+        carried_on = carry_on(self.source, self.point, [index for index, _ in kept], to_replay)
+        if carried_on is not None:
+            past, start = carried_on
+            self.start = next(weakref.ref(store) for index, store in kept if index is start)
+        else:
             # The folder is removed at once: its files live on without a name as long as they are open, so that nothing stays
             # behind, even of a process that is killed.
             with self.source.scratch.folder() as folder:
@@ -227,22 +236,6 @@ class AsOfStore(AsOfRefusals):
         weakref.finalize(self, past.close)
         self._past = past
         return past
-
-    def _carried_on(self, to_replay: Sequence[ChatToReplay]) -> AsOfIndex | None:
-        if self._earlier is None:
-            return None
-        kept = [(one, store) for store in self._earlier() if store is not self for one in store.kept()]
-        found = carry_on(self.source, self.point, [one for one, _ in kept], to_replay)
-        if found is None:
-            return None
-        past, start = found
-        self.start = next(weakref.ref(store) for one, store in kept if one is start)
-        return past
-
-    def _anchor_for(self, past: AsOfIndex, to_replay: Sequence[ChatToReplay]) -> Anchor:
-        if self._earlier is None or len(to_replay) != 1 or past.held - {to_replay[0].chat_no}:
-            return no_anchor
-        return self._anchors.leaving(self.source, past, to_replay[0])
 
 
 class AsOfEvents(AsOfRefusals):
