@@ -40,7 +40,7 @@ from chatledger.domain.chat.runs import MAX_CASCADE
 from chatledger.domain.context.engine.base import ChatUpdates, EngineBase
 from chatledger.domain.context.engine.compacting import Compacting
 from chatledger.domain.context.engine.engine import Branching, Engine
-from chatledger.domain.context.engine.reading import Inspecting, Reading
+from chatledger.domain.context.engine.reading import ContextReading, Inspecting
 from chatledger.domain.context.engine.saving import Saving
 from chatledger.domain.draw.outline import COLLAPSE_AFTER
 from chatledger.domain.log.codec import BODIES
@@ -142,7 +142,7 @@ AREAS: Final = {
     "Ledger": "The ledger itself",
 }
 ENGINE_AREAS: Final = {
-    Reading: "What the model gets",
+    ContextReading: "What the model gets",
     Saving: "Saving",
     Branching: "Branches and checkpoints",
     Compacting: "Compaction",

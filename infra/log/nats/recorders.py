@@ -25,7 +25,7 @@ from .client import Deadline, JetStreamClient
 from .erase import erase
 from .reading import PAGE, VERSION, LogMessage, StreamPages, at, last_on_subject
 from .records import NOTHING, IdType, Records, SubjectHead, check_id_type, event_version
-from .stream import StreamSnapshot, delete_stream, open_stream, stream_info
+from .stream import StreamState, delete_stream, open_stream, stream_info
 from .stream import is_shared as is_stream_shared
 from .subscription import JetStreamSubscription
 from .watcher import LogWatcher, News
@@ -90,7 +90,7 @@ class StreamRecorder:
         """The name of the stream."""
         return self._stream
 
-    def state(self) -> StreamSnapshot:
+    def state(self) -> StreamState:
         """Return the state of the stream, from its leader, or from one that does not know yet that it was replaced (not linearizable)."""
         return stream_info(self._client, self._stream).state
 

@@ -17,7 +17,7 @@ LOG_ID = "chatledger_log_id"
 DUPLICATE_WINDOW_S = 120
 
 
-class StreamSnapshot(Value, frozen=True):
+class StreamState(Value, frozen=True):
     """
     The state of a stream: first and last position, number of messages.
 
@@ -89,7 +89,7 @@ class StreamInfo(msgspec.Struct):
 
     config: StreamConfig
     created: str
-    state: StreamSnapshot
+    state: StreamState
     cluster: ClusterInfo = msgspec.field(default_factory=ClusterInfo)
 
     @property
