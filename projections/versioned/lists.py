@@ -1,6 +1,7 @@
 """The lists over versioned values: by beginning, change and end, by owner, of a conversation, of items, and of versions by id and run."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from heapq import merge
 from itertools import groupby
@@ -51,12 +52,12 @@ class FamilyLists(NamedTuple):
     """
 
     code: bytes
-    fixed: Callable[[VersionedRecord, str], list[bytes]]
-    moving: Callable[[VersionedRecord, str], list[bytes]]
+    fixed: Callable[[VersionedRecord], Sequence[bytes]]
+    moving: Callable[[VersionedRecord], Sequence[bytes]]
     has_ids: bool = False
 
 
-def owner_in_lists(family: Family, record: VersionedRecord) -> str:
+def _owner_in_lists(family: Family, record: VersionedRecord) -> str:
     """Return the owner under whom a value is listed; "" for nobody."""
     return (family.owner_of(record.key) if record.owner is None else record.owner) or ""
 
@@ -71,16 +72,14 @@ def listing(family: Family, user_id: str | None, *, is_by_change: bool) -> bytes
 
 def fixed_places(family: Family, stream_no: int, record: VersionedRecord) -> list[bytes]:
     """Return the keys of a value in the lists that it is in as long as it lives."""
-    owner = owner_in_lists(family, record)
-    prefixes = [listing(family, user_id, is_by_change=False) for user_id in (None, owner)]
-    return [prefix + number(stream_no) for prefix in prefixes + LISTS[family.name].fixed(record, owner)]
+    prefixes = [listing(family, user_id, is_by_change=False) for user_id in (None, _owner_in_lists(family, record))]
+    return [prefix + number(stream_no) for prefix in (*prefixes, *LISTS[family.name].fixed(record))]
 
 
 def moving_places(family: Family, stream_no: int, record: VersionedRecord) -> dict[bytes, bytes]:
     """Return the rows of a value in the lists by time."""
-    owner = owner_in_lists(family, record)
     place = _changed(record)
-    places = {prefix + place: number(stream_no) for prefix in LISTS[family.name].moving(record, owner)}
+    places = {prefix + place: number(stream_no) for prefix in LISTS[family.name].moving(record)}
     if record.expires_at is not None:
         places[BY_EXPIRY + moment(record.expires_at) + number(stream_no)] = family.name.encode()
     return places
@@ -131,9 +130,10 @@ def _digest(text: str) -> bytes:
     return blake2b(text.encode(), digest_size=24).digest()
 
 
-def _under_labels(kind: bytes, record: VersionedRecord) -> list[bytes]:
+@lru_cache(1024)  # an item that is put is looked at several times, and its key does not change
+def _under_labels(kind: bytes, key: str) -> Sequence[bytes]:
     """Return the lists of an item under each beginning of its namespace, from no label to all."""
-    item = parse_item_id(record.key)
+    item = parse_item_id(key)
     if item is None:
         return []
     beginnings = [item.namespace[:count] for count in range(len(item.namespace) + 1)]
@@ -145,23 +145,27 @@ def is_living_item(family: Family, record: VersionedRecord) -> bool:
     return family is ITEM and record.newest is not None and not record.is_ended
 
 
-def _by_change(family: Family) -> Callable[[VersionedRecord, str], list[bytes]]:
-    return lambda _record, owner: [listing(family, user_id, is_by_change=True) for user_id in (None, owner)]
+def _by_change(family: Family) -> Callable[[VersionedRecord], Sequence[bytes]]:
+    def places(record: VersionedRecord) -> list[bytes]:
+        owner = _owner_in_lists(family, record)
+        return [listing(family, user_id, is_by_change=True) for user_id in (None, owner)]
+
+    return places
 
 
-def _in_conversation(record: VersionedRecord, _owner: str) -> list[bytes]:
+def _in_conversation(record: VersionedRecord) -> Sequence[bytes]:
     return [OF_CONVERSATION + _digest(parse_state_id(record.key).conversation_id)]
 
 
-def _known(record: VersionedRecord, _owner: str) -> list[bytes]:
-    return _under_labels(KNOWN_ITEMS, record)
+def _known(record: VersionedRecord) -> Sequence[bytes]:
+    return _under_labels(KNOWN_ITEMS, record.key)
 
 
-def _living(record: VersionedRecord, _owner: str) -> list[bytes]:
-    return _under_labels(LIVING_ITEMS, record) if is_living_item(ITEM, record) else []
+def _living(record: VersionedRecord) -> Sequence[bytes]:
+    return _under_labels(LIVING_ITEMS, record.key) if is_living_item(ITEM, record) else []
 
 
-def _no_more(_record: VersionedRecord, _owner: str) -> list[bytes]:
+def _no_more(_record: VersionedRecord) -> Sequence[bytes]:
     return []
 
 

@@ -21,7 +21,7 @@ from ..lmdb.tables import Tables
 from . import rows
 from .lists import read_record
 from .pieces import MAX_DEPTH, StoredPiece, elements_of, endless_list, incomplete_list, leaf_of
-from .rows import read_version, read_writes
+from .rows import digests_in, read_version, read_writes
 
 _LINE_NO_BYTES: Final = 4
 _piece_decoder: Final = msgspec.msgpack.Decoder(StoredPiece)
@@ -178,6 +178,16 @@ class IndexedVersioned:
         raw = self._txn.get(key, db=self._tables.version_writes)
         return [] if raw is None else read_writes(key, raw)
 
+    def roots(self, lines: Iterable[str]) -> list[bytes]:
+        """The digests of all values of versions and writes of some lines."""
+        roots: list[bytes] = []
+        for line in lines:
+            for key, raw, _ in self._version_rows(line, None):
+                roots += digests_in(key, raw)
+            for _, writes in self.all_writes(line):
+                roots += (write.digest for write in writes)
+        return roots
+
     def all_writes(self, line: str) -> list[tuple[str, list[StoredWrite]]]:
         """The writes of a line, task by task, each with the id of its version."""
         prefix = self._prefix(line)
@@ -252,9 +262,11 @@ class IndexedVersioned:
     def line_no(self, line: str) -> int | None:
         """The number of a line; None when nothing is in it."""
         if line not in self._line_nos:
-            raw = None if self.stream_no is None else self._get(number(self.stream_no) + rows.LINE + id_key(line))
-            if raw is None and not line and self._has_plain_line():
+            raw: bytes | None = None
+            if not line and self._has_plain_line():
                 raw = rows.PLAIN_LINE.to_bytes(_LINE_NO_BYTES, "big")
+            elif self.stream_no is not None:
+                raw = self._get(number(self.stream_no) + rows.LINE + id_key(line))
             if raw is not None and len(raw) != _LINE_NO_BYTES:
                 msg = f"a line of {self.name} is damaged in the index; rebuild it"
                 raise CorruptStateError(msg)
@@ -265,7 +277,8 @@ class IndexedVersioned:
         try:
             return self.record is not None and self.record.has_plain_line
         except CorruptStateError:
-            return self.stream_no is not None  # versions of a damaged record are read all the same
+            # Versions are read all the same where the record is damaged.
+            return self.stream_no is not None and self._get(number(self.stream_no) + rows.LINE + id_key("")) is None
 
     def _prefix(self, line: str) -> bytes | None:
         """The prefix of rows within a line; None when nothing is in it."""

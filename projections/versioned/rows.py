@@ -87,6 +87,16 @@ class _Row(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     skeleton: tuple[str, ...] | None = None
 
 
+class _RowFields(msgspec.Struct, frozen=True, array_like=True):
+    """The beginning of such a row: what follows is not decoded, for who looks at all versions of a value."""
+
+    parent_uuid: bytes
+    parent: str | None
+    stored_at: int
+    position: int
+    fields: dict[str, FieldRef]
+
+
 class _Writes(msgspec.Struct, frozen=True, array_like=True):
     task_id: str
     task_path: str
@@ -98,6 +108,7 @@ class _Writes(msgspec.Struct, frozen=True, array_like=True):
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _row_decoder: Final = msgspec.msgpack.Decoder(_Row)
+_fields_decoder: Final = msgspec.msgpack.Decoder(_RowFields)
 _writes_decoder: Final = msgspec.msgpack.Decoder(_Writes)
 _DAMAGED: Final = (*DECODE_ERRORS, ValueError)
 
@@ -161,6 +172,11 @@ def read_version(key: bytes, raw: bytes, line: str, version_id: str) -> VersionR
         row.skeleton,
         row.position,
     )
+
+
+def digests_in(key: bytes, raw: bytes) -> list[bytes]:
+    """The digests of the values of the version in the row of that key. Raises `CorruptStateError` when it is damaged."""
+    return [ref.digest for ref in unsealed(key, raw, _fields_decoder).fields.values()]
 
 
 def writes_row(key: bytes, writes: Sequence[StoredWrite]) -> bytes:

@@ -295,16 +295,6 @@ class VersionedWriter(IndexedVersioned):
             else:
                 self._txn.delete(key, db=table)
 
-    def _roots(self, lines: Iterable[str]) -> list[bytes]:
-        """The digests of all values of versions and writes of some lines."""
-        roots: list[bytes] = []
-        for line in lines:
-            for version in self.versions(line):
-                roots += version.digests
-            for _, writes in self.all_writes(line):
-                roots += (write.digest for write in writes)
-        return roots
-
     def _drop_unreached(self) -> None:
         """
         Drop the pieces that no version and no write reaches any more. Costs a look at all of them.
@@ -312,7 +302,7 @@ class VersionedWriter(IndexedVersioned):
         Those that stay are stored whole where they came out of one that goes: else that would keep what was removed.
         """
         try:
-            reached = reached_pieces(self._roots(self.lines()), self.stored_content)
+            reached = reached_pieces(self.roots(self.lines()), self.stored_content)
         except CorruptStateError:
             return  # nobody knows what a damaged piece reaches; rebuilding the index drops what is gone
         for digest, piece in self._freed(reached).items():
@@ -342,7 +332,7 @@ class VersionedWriter(IndexedVersioned):
             return
         note_copy(self._txn, self._tables, source.stream_no, stream_no, self.key)
         lines = [line for line in source.lines() if body.within is None or is_within(line, body.within)]
-        reached = reached_pieces(source._roots(lines), source.stored_content)
+        reached = reached_pieces(source.roots(lines), source.stored_content)
         for digest, piece in source._freed(reached).items():
             self._store_piece(digest, piece)
         for line in lines:

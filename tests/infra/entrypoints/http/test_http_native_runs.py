@@ -178,7 +178,7 @@ def test_a_conversation_is_exported_and_imported(client: httpx.Client) -> None:
 
 def test_upkeep(client: httpx.Client) -> None:
     client.post("/chats", json={"id": "brief", "expires_at": 1})
-    assert client.get("/due").json() == {"chats": ["brief"], "versioned": 0}
+    assert client.get("/due").json() == {"chat_ids": ["brief"]}
     assert client.post("/sweep").json() == {"chats": ["brief"], "versioned": 0}
     *_, receipt = client.get("/erasures").json()["erasures"]
     assert (receipt["kind"], receipt["id"], receipt["event_count"]) == ("chat", "brief", 1)
