@@ -48,7 +48,7 @@ NAMED_TWICE = set(
     re.findall(
         r"\w+",
         """
-        Count Cursor EventPage Item Kept LedgerStore Limits Member Missing Page Problem Reading Refusal
+        Count Cursor EventPage Item Kept StorePort Limits Member Missing Page Problem Reading Refusal
         StreamState ThreadState Tree Turn _Library _MovedError _Plan _StoredMessage
         """,
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
 from ..errors import InvalidValueError, ModelNotFoundError
-from ..forms.items import Call, File, Item, Own, Reasoning, Refusal, Result, Text
+from ..forms.items import Call, File, FormItem, Own, Reasoning, Refusal, Result, Text
 from ..forms.reading import items_of
 from ..forms.writing import arguments_of, result_text
 from ..limits import check_count
@@ -105,7 +105,7 @@ Models = Mapping[str, ModelInfo]
 """The table of models by their ids."""
 
 
-class Limits(Value, frozen=True, kw_only=True):
+class ModelLimits(Value, frozen=True, kw_only=True):
     """The limits of the model in tokens, and whether the estimated tokens alone exceed its context window."""
 
     context: int
@@ -130,7 +130,7 @@ class Estimate(Value, frozen=True, kw_only=True):
     provider: str
     tokens: int
     cost: float
-    limits: Limits
+    limits: ModelLimits
     fragments: list[FragmentEstimate]
 
 
@@ -172,7 +172,7 @@ def estimate(
         raise ModelNotFoundError(model_id)
     counted = [_counted(fragment, tokenizer, render, info) for fragment in as_fragments(fragments)]
     tokens = sum(entry.tokens for entry in counted)
-    limits = Limits(context=info.context, output=info.output, exceeds_context=tokens > info.context)
+    limits = ModelLimits(context=info.context, output=info.output, exceeds_context=tokens > info.context)
     return Estimate(
         model=model_id, provider=info.provider, tokens=tokens, cost=info.cost(tokens), limits=limits, fragments=counted
     )
@@ -227,7 +227,7 @@ def _counted(
     )
 
 
-def _lines(item: Item) -> list[str]:
+def _lines(item: FormItem) -> list[str]:
     what = item.what
     if isinstance(what, Call):
         return [*([what.name] if what.name else []), arguments_of(what)]
@@ -236,7 +236,7 @@ def _lines(item: Item) -> list[str]:
     return [what.text] if isinstance(what, Text | Refusal | Reasoning) else []
 
 
-def _uncounted(item: Item) -> int:
+def _uncounted(item: FormItem) -> int:
     """Count the files in an item, and blocks that only its API knows; sources and data parts are for people."""
     what = item.what
     if isinstance(what, Result):

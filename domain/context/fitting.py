@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 
 from ..errors import ContextTooLargeError, InvalidValueError
-from ..forms.items import ASSISTANT, DEVELOPER, SYSTEM, TOOL, Call, Item, Own, Result
+from ..forms.items import ASSISTANT, DEVELOPER, SYSTEM, TOOL, Call, FormItem, Own, Result
 from ..forms.plain import object_at, text_at
 from ..forms.reading import items_of, role_of
 from ..limits import check_count
@@ -177,19 +177,19 @@ def begins_turn(message: Message) -> bool:
     return role not in {ASSISTANT, SYSTEM, DEVELOPER, TOOL} and not message.metadata.get("synthetic")
 
 
-def calls_in(items: Sequence[Item]) -> set[str]:
+def calls_in(items: Sequence[FormItem]) -> set[str]:
     """The ids of the calls of tools in a message; the name of one that has no id."""
     keys = (_key(item, is_call=True) for item in items)
     return {key for key in keys if key is not None}
 
 
-def results_in(items: Sequence[Item]) -> set[str]:
+def results_in(items: Sequence[FormItem]) -> set[str]:
     """The ids of the calls whose results are in a message, but which are not in it themselves."""
     keys = (_key(item, is_call=False) for item in items)
     return {key for key in keys if key is not None} - calls_in(items)
 
 
-def _key(item: Item, *, is_call: bool) -> str | None:
+def _key(item: FormItem, *, is_call: bool) -> str | None:
     """The id by which a call and its result find each other, those of a tool that an API runs by itself included."""
     what = item.what
     if is_call and isinstance(what, Call):

@@ -13,10 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from . import google
-from .items import ASSISTANT, USER, Item
+from .items import ASSISTANT, USER, FormItem
 from .model import Form
 from .plain import object_at, text_at
-from .writing import Sources, Turn, Writer, sources_of
+from .writing import Sources, Writer, WrittenTurn, sources_of
 
 NAME: Final = "adk"
 _ROLES: Final = (USER, google.MODEL, "function")
@@ -30,7 +30,7 @@ def content_in(event: Any) -> Mapping[str, Any]:
     return {**content, "role": USER if object_at(event).get("author") == USER else google.MODEL}
 
 
-def read(data: Any, name: str, source: Any) -> list[Item]:
+def read(data: Any, name: str, source: Any) -> list[FormItem]:
     """Read an event."""
     return google.read({"parts": [], **content_in(data)}, name, source)
 
@@ -40,7 +40,7 @@ class AdkWriter(google.GoogleWriter):
 
     form = NAME
 
-    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002
+    def takes(self, turns: Sequence[WrittenTurn], sources: Sources) -> bool:  # noqa: ARG002
         """Whether models take them as they came."""
         for turn in turns:
             responses = sources_of(turn.results)
@@ -56,7 +56,7 @@ class AdkWriter(google.GoogleWriter):
         Writer.put(self, sources)
         self.ids.update(event_id for source in sources if (event_id := text_at(object_at(source.data), "id")))
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         """Write a turn anew."""
         count = len(self.messages)
         super().write(turn)

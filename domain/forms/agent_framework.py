@@ -17,7 +17,7 @@ from .items import (
     USER,
     Call,
     File,
-    Item,
+    FormItem,
     Json,
     Own,
     Piece,
@@ -29,21 +29,21 @@ from .items import (
 )
 from .model import ANY, Form, Rules, any_json, call_of, file_of
 from .plain import ANY_FILE, list_at, object_at, text_at
-from .writing import Sources, Turn, Writer, answers, arguments_of, result_text, sources_of, url_of
+from .writing import Sources, Writer, WrittenTurn, answers, arguments_of, result_text, sources_of, url_of
 
 NAME: Final = "agent-framework"
 _FAILED: Final = "FunctionInvocationError"
 """The exception that the framework writes in place of any other, so that no store has its words."""
 
 
-def read(data: Any, name: str, source: Any) -> list[Item]:
+def read(data: Any, name: str, source: Any) -> list[FormItem]:
     """Read a message."""
     role, contents = (data.get("role"), data.get("contents")) if isinstance(data, dict) else (None, None)
     if not isinstance(role, str) or not isinstance(contents, list):
         return any_json(data, name, source)
     speaker = text_at(cast("dict[str, Any]", data), "author_name")
     whats = [(_what(content, role), content) for content in cast("list[Any]", contents)]
-    return [Item(TOOL if type(what) is Result else role, what, source, content, speaker) for what, content in whats]
+    return [FormItem(TOOL if type(what) is Result else role, what, source, content, speaker) for what, content in whats]
 
 
 def _what(content: Any, role: str) -> Text | Reasoning | File | Call | Result | Own:
@@ -81,7 +81,7 @@ class AgentFrameworkWriter(Writer):
     form = NAME
     has_files = "it has files by URL or data"
 
-    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:
+    def takes(self, turns: Sequence[WrittenTurn], sources: Sources) -> bool:
         """Whether clients take them as they came."""
         if any(source.data["role"] not in _ROLES or not source.data["contents"] for source in sources):
             return False
@@ -101,7 +101,7 @@ class AgentFrameworkWriter(Writer):
         super().put(sources)
         self.ids.update(message_id for source in sources if (message_id := text_at(source.data, "message_id")))
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         """Write a turn anew."""
         role, author = SYSTEM if turn.role == DEVELOPER else turn.role, turn.name
         if role not in _ROLES or role == TOOL:  # that gives it no authority that it should not have
@@ -118,13 +118,13 @@ class AgentFrameworkWriter(Writer):
         named = {} if author is None else {"author_name": author}
         self.messages.append({"type": "message", "role": role, "contents": contents, **named, **identified})
 
-    def _call_block(self, item: Item, call: Call, native: Any) -> Any:  # noqa: ARG002
+    def _call_block(self, item: FormItem, call: Call, native: Any) -> Any:  # noqa: ARG002
         if native is not None:
             return {**native, "call_id": call.id, "name": call.name}
         arguments = call.input if isinstance(call.input, dict) else arguments_of(call)
         return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
 
-    def _new_block(self, item: Item) -> Any:
+    def _new_block(self, item: FormItem) -> Any:
         what = item.what
         if isinstance(what, Words):
             return {"type": "text", "text": what.text}
@@ -136,7 +136,7 @@ class AgentFrameworkWriter(Writer):
         named = {} if what.name is None else {"name": what.name}
         return {"type": "uri" if what.data is None else "data", "uri": url, "media_type": what.media_type, **named}
 
-    def _result(self, item: Item, result: Result) -> dict[str, Any]:
+    def _result(self, item: FormItem, result: Result) -> dict[str, Any]:
         native = self.native(item)
         if native is not None:
             return {**native, "call_id": result.call_id}

@@ -12,37 +12,52 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from .items import ASSISTANT, SYSTEM, TOOL, USER, Call, Dropped, File, Item, Json, Own, Reasoning, Result, Text, Words
+from .items import (
+    ASSISTANT,
+    SYSTEM,
+    TOOL,
+    USER,
+    Call,
+    Dropped,
+    File,
+    FormItem,
+    Json,
+    Own,
+    Reasoning,
+    Result,
+    Text,
+    Words,
+)
 from .model import TOOL_NAME, Form, Rules, any_json, contents_of
 from .openai import content_of
 from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
-from .writing import Sources, Turn, Writer, answers, id_at, object_of
+from .writing import Sources, Writer, WrittenTurn, answers, id_at, object_of
 
 NAME: Final = "anthropic"
 
 
-def read(data: Any, name: str, source: Any) -> list[Item]:
+def read(data: Any, name: str, source: Any) -> list[FormItem]:
     """Read a message."""
     role, content = (data.get("role"), data.get("content")) if isinstance(data, dict) else (None, None)
     if role not in (USER, ASSISTANT, SYSTEM) or not isinstance(content, str | list):
         return any_json(data, name, source)
     if isinstance(content, str):
-        return [Item(role, Text(content), source)] if content else []
-    items: list[Item] = []
+        return [FormItem(role, Text(content), source)] if content else []
+    items: list[FormItem] = []
     for block in list_at(data, "content"):
         fields = block if isinstance(block, dict) else {}
         kind = fields.get("type")
         if kind == "text":
-            items.append(Item(role, Text(text_at(fields, "text") or ""), source, block))
+            items.append(FormItem(role, Text(text_at(fields, "text") or ""), source, block))
         elif kind == "tool_use" and role == ASSISTANT:
             call = Call(text_at(fields, "id"), text_at(fields, "name") or "", fields.get("input"))
-            items.append(Item(role, call, source, block))
+            items.append(FormItem(role, call, source, block))
         elif kind == "tool_result" and role != ASSISTANT:
             content = contents_of(fields.get("content"), _in_result)
             result = Result(text_at(fields, "tool_use_id"), None, content, fields.get("is_error") is True)
-            items.append(Item(TOOL, result, source, block))
+            items.append(FormItem(TOOL, result, source, block))
         else:
-            items.append(Item(role, _other(block, role), source, block))
+            items.append(FormItem(role, _other(block, role), source, block))
     return items
 
 
@@ -97,7 +112,7 @@ class AnthropicWriter(Writer):
     form = NAME
     has_files = "it takes images, PDFs and texts of users"
 
-    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped], kin: frozenset[str]) -> None:
+    def __init__(self, turns: Sequence[WrittenTurn], dropped: list[Dropped], kin: frozenset[str]) -> None:
         super().__init__(turns, dropped, kin)
         blocks = [
             object_at(item.what.block)
@@ -108,7 +123,7 @@ class AnthropicWriter(Writer):
         self._answered = {block["tool_use_id"] for block in blocks if isinstance(block.get("tool_use_id"), str)}
         self._called = {block["id"] for block in blocks if _is_call(block)}
 
-    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:
+    def takes(self, turns: Sequence[WrittenTurn], sources: Sources) -> bool:
         """Whether the API takes them as they came."""
         if any(source.data["role"] not in {USER, ASSISTANT} for source in sources) and not self._is_behind_user(
             turns[0]
@@ -138,7 +153,7 @@ class AnthropicWriter(Writer):
                 data = {key: value for key, value in data.items() if key not in _OF_ANSWERS}
             self.messages.append(data)
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         """Write a turn anew."""
         self.lose_name(turn)
         role = turn.role if turn.role == ASSISTANT or self._is_behind_user(turn) else USER
@@ -171,12 +186,12 @@ class AnthropicWriter(Writer):
                 left = 0
             left -= min(marks, left)
 
-    def _is_behind_user(self, turn: Turn) -> bool:
+    def _is_behind_user(self, turn: WrittenTurn) -> bool:
         """Whether a turn is the system's own of this API, and stands where that is taken."""
         is_system = turn.role == SYSTEM and turn.items[0].source.form == NAME
         return is_system and bool(self.messages) and self.messages[-1]["role"] == USER
 
-    def _told(self, item: Item, turn: Turn) -> Any:
+    def _told(self, item: FormItem, turn: WrittenTurn) -> Any:
         what = item.what
         if isinstance(what, Own) and what.origin == NAME and not self._has_pair(what.block, turn):
             kind = str(object_at(what.block).get("type"))
@@ -186,13 +201,13 @@ class AnthropicWriter(Writer):
             return self.lose(item)
         return self._block(item)
 
-    def _call_block(self, item: Item, call: Call, native: Any) -> Any:  # noqa: ARG002
+    def _call_block(self, item: FormItem, call: Call, native: Any) -> Any:  # noqa: ARG002
         if native is not None:
             same = native.get("id") == call.id and native.get("name") == call.name
             return native if same else {**native, "id": call.id, "name": call.name}
         return {"type": "tool_use", "id": call.id, "name": call.name, "input": object_of(call)}
 
-    def _new_block(self, item: Item) -> Any:
+    def _new_block(self, item: FormItem) -> Any:
         what = item.what
         if isinstance(what, Words):
             return {"type": "text", "text": what.text}
@@ -200,7 +215,7 @@ class AnthropicWriter(Writer):
             return _thoughts(what)
         return file_block(what) if isinstance(what, File) and item.role != ASSISTANT else None
 
-    def _has_pair(self, block: Any, turn: Turn) -> bool:
+    def _has_pair(self, block: Any, turn: WrittenTurn) -> bool:
         """Whether the other one of a server tool's call and result is there; the result of a call may still come in the last turn."""
         fields = object_at(block)
         if _is_call(fields):
@@ -208,7 +223,7 @@ class AnthropicWriter(Writer):
         answers_id = text_at(fields, "tool_use_id")
         return answers_id is None or answers_id in self._called
 
-    def _result(self, item: Item, result: Result) -> Any:
+    def _result(self, item: FormItem, result: Result) -> Any:
         native = self.native(item)
         if native is not None and not _is_refused(native):
             same = native.get("tool_use_id") == result.call_id
@@ -220,7 +235,7 @@ class AnthropicWriter(Writer):
             block["content"] = content
         return block | ({"is_error": True} if result.is_error else {})
 
-    def _result_content(self, item: Item, result: Result) -> Any:
+    def _result_content(self, item: FormItem, result: Result) -> Any:
         if isinstance(result.content, str):
             return result.content if result.content.strip() else None  # blank texts are refused
         if result.is_error:  # its files stand behind all results
@@ -233,7 +248,7 @@ class AnthropicWriter(Writer):
         return content_of(blocks) if blocks else None
 
 
-def _has_calls_last(turn: Turn) -> bool:
+def _has_calls_last(turn: WrittenTurn) -> bool:
     """Whether nothing stands behind or between calls, which the API refuses."""
     return not turn.calls or turn.items[-len(turn.calls)] is turn.calls[0]
 

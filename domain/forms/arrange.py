@@ -13,10 +13,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from .items import ASSISTANT, TOOL, USER, Call, Dropped, File, Item, Reasoning, Refusal, Result, Source, Text
+from .items import ASSISTANT, TOOL, USER, Call, Dropped, File, FormItem, Reasoning, Refusal, Result, Source, Text
 from .model import Form
 from .reading import items_of
-from .writing import Turn, interrupted, result_text
+from .writing import WrittenTurn, interrupted, result_text
 
 OpenCalls = Literal["answer", "keep", "drop"]
 StrayResults = Literal["drop", "text"]
@@ -29,7 +29,7 @@ _MAX_NAME: Final = 64
 class Arranged(msgspec.Struct, frozen=True):
     """The turns of a chain, the numbers of messages of which something is elsewhere or otherwise than they say, and what was left out."""
 
-    turns: list[Turn]
+    turns: list[WrittenTurn]
     changed: set[int]
     dropped: list[Dropped]
 
@@ -49,10 +49,10 @@ def arrange(
     return Arranged(arranging.turns, arranging.changed, arranging.dropped)
 
 
-_Newest = dict[str, tuple[Turn, list[int]]]
+_Newest = dict[str, tuple[WrittenTurn, list[int]]]
 
 
-def _note(newest: _Newest, key: str, turn: Turn) -> None:
+def _note(newest: _Newest, key: str, turn: WrittenTurn) -> None:
     """Note that the next call of a turn is one of those under a key."""
     last = newest.get(key)
     if last is not None and last[0] is turn:
@@ -63,7 +63,7 @@ def _note(newest: _Newest, key: str, turn: Turn) -> None:
 
 class _Arranging:
     def __init__(self, target: Form, stray_results: StrayResults) -> None:
-        self.turns: list[Turn] = []
+        self.turns: list[WrittenTurn] = []
         self.changed: set[int] = set()
         self.dropped: list[Dropped] = []
         self._rules, self._stray_results = target.rules, stray_results
@@ -77,7 +77,7 @@ class _Arranging:
         self._by_name: _Newest = {}
         self._without_id: _Newest = {}
 
-    def add(self, item: Item, number: int) -> None:
+    def add(self, item: FormItem, number: int) -> None:
         """Put an item of a message in its turn."""
         what = item.what
         if type(what) is Result:
@@ -98,25 +98,25 @@ class _Arranging:
             return False
         return not text or (self._rules.blank == "blank" and text[0].isspace() and not text.strip())
 
-    def _assistants(self, number: int) -> Turn:
+    def _assistants(self, number: int) -> WrittenTurn:
         """Return the assistant's turn that a message goes on, or begins."""
         turn = self.turns[-1] if self.turns else None
         if turn is None or turn.role != ASSISTANT or turn.has_results:
-            turn = Turn(ASSISTANT, None, [], [number], [], [])
+            turn = WrittenTurn(ASSISTANT, None, [], [number], [], [])
             self.turns.append(turn)
         elif turn.sources[-1] != number:
             turn.sources.append(number)
         return turn
 
-    def _others(self, item: Item, number: int) -> Turn:
+    def _others(self, item: FormItem, number: int) -> WrittenTurn:
         """Return the turn of anybody else: messages of users are never joined, as a joined one would change the prefix."""
         turn = self.turns[-1] if self.turns else None
         if turn is None or turn.role != item.role or turn.sources[-1] != number:
-            turn = Turn(item.role, item.name, [], [number])
+            turn = WrittenTurn(item.role, item.name, [], [number])
             self.turns.append(turn)
         return turn
 
-    def _with_call(self, turn: Turn, item: Item, call: Call, number: int) -> Item:
+    def _with_call(self, turn: WrittenTurn, item: FormItem, call: Call, number: int) -> FormItem:
         """Note a call, and return it under an id that no earlier call has."""
         own_id, name = call.id, call.name
         _note(self._by_name, name, turn)
@@ -128,7 +128,7 @@ class _Arranging:
         call_id, called = self._id_for(own_id, name), self._name_for(name)
         if call_id != own_id or called != name:
             self.changed.add(number)
-            item = Item(item.role, msgspec.structs.replace(call, id=call_id, name=called), item.source, item.native)
+            item = FormItem(item.role, msgspec.structs.replace(call, id=call_id, name=called), item.source, item.native)
         turn.calls.append(item)
         turn.results.append(None)
         return item
@@ -159,7 +159,7 @@ class _Arranging:
             self._names[name] = called
         return called
 
-    def _add_result(self, item: Item, result: Result, number: int) -> None:
+    def _add_result(self, item: FormItem, result: Result, number: int) -> None:
         """Put a result with its call, or leave it out."""
         turn, places = self._calls_of(result)
         place = None
@@ -178,7 +178,7 @@ class _Arranging:
         assert isinstance(call, Call), "places are those of calls"
         if result.call_id != call.id or result.name != call.name:
             result = Result(call.id, call.name, result.content, result.is_error)
-            item = Item(TOOL, result, item.source, item.native)
+            item = FormItem(TOOL, result, item.source, item.native)
         turn.results[place] = item
         turn.has_results = True
         if number in turn.sources[-1:]:
@@ -187,7 +187,7 @@ class _Arranging:
         if turn is not self.turns[-1]:  # it moves up to its call, before what was said in between
             self.changed.add(number)
 
-    def _calls_of(self, result: Result) -> tuple[Turn | None, Sequence[int]]:
+    def _calls_of(self, result: Result) -> tuple[WrittenTurn | None, Sequence[int]]:
         call_id, name = result.call_id, result.name
         if call_id is None:
             return (self._by_name.get(name) if name else self._without_id.get("")) or (None, ())
@@ -200,18 +200,18 @@ class _Arranging:
             return fitting or self._without_id.get(name or call_id) or (None, ())
         return fitting or (None, ())
 
-    def _add_stray(self, item: Item, result: Result, number: int, why: str) -> None:
+    def _add_stray(self, item: FormItem, result: Result, number: int, why: str) -> None:
         self.changed.add(number)
         if self._stray_results == "drop":
             self.dropped.append(Dropped(item.source.id, "result", why))
             return
         text = result_text(result)
         if text:
-            self.add(Item(USER, Text(text), item.source), number)
+            self.add(FormItem(USER, Text(text), item.source), number)
             self.turns[-1].is_told = False
         for file in result.content if isinstance(result.content, list) else ():
             if isinstance(file, File):
-                self.add(Item(USER, file, item.source), number)
+                self.add(FormItem(USER, file, item.source), number)
 
     def close(self, open_calls: OpenCalls) -> None:
         """Answer the calls that have no result, or leave them out."""
@@ -226,11 +226,11 @@ class _Arranging:
         if open_calls == "drop":
             self.turns = [turn for turn in self.turns if turn.items or turn.is_told]
 
-    def _leave_out(self, turn: Turn) -> None:
+    def _leave_out(self, turn: WrittenTurn) -> None:
         self.changed.update(turn.sources)
         unanswered = [call for call, result in zip(turn.calls, turn.results, strict=True) if result is None]
         self.dropped += [Dropped(call.source.id, "call", "it has no result") for call in unanswered]
-        rest: list[Item] = []
+        rest: list[FormItem] = []
         for item in turn.items:
             if all(item is not call for call in unanswered):
                 rest.append(item)
@@ -243,7 +243,7 @@ class _Arranging:
         turn.results = [result for result in turn.results if result is not None]
 
 
-def runs(arranged: Arranged) -> Iterable[tuple[list[Turn], list[int]]]:
+def runs(arranged: Arranged) -> Iterable[tuple[list[WrittenTurn], list[int]]]:
     """Yield the smallest runs of turns that hold their messages whole, with the numbers of these messages in order."""
     turns = arranged.turns
     last = {number: place for place, turn in enumerate(turns) for number in turn.sources}

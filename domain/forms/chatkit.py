@@ -8,7 +8,7 @@ Items of ChatKit's threads, as JSON.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from .items import ASSISTANT, SYSTEM, TOOL, USER, Call, Item, Json, Own, Reasoning, Result, Text
+from .items import ASSISTANT, SYSTEM, TOOL, USER, Call, FormItem, Json, Own, Reasoning, Result, Text
 from .model import Form, any_json, file_of
 from .plain import ANY_IMAGE, compact, list_at, object_at, text_at
 
@@ -16,13 +16,13 @@ NAME: Final = "chatkit"
 _HIDDEN: Final = ("hidden_context_item", "sdk_hidden_context")
 
 
-def read(data: Any, name: str, source: Any) -> list[Item]:
+def read(data: Any, name: str, source: Any) -> list[FormItem]:
     """Read an item. Widgets say the text that is copied of them; marks at the end of a turn say nothing."""
     kind = data.get("type") if isinstance(data, dict) else None
     if not isinstance(kind, str):
         return any_json(data, name, source)
     role = USER if kind == "user_message" else SYSTEM if kind in _HIDDEN else ASSISTANT
-    return [Item(TOOL if isinstance(what, Result) else role, what, source) for what in _whats(kind, data)]
+    return [FormItem(TOOL if isinstance(what, Result) else role, what, source) for what in _whats(kind, data)]
 
 
 def _whats(kind: str, data: Mapping[str, Any]) -> Iterator[Any]:

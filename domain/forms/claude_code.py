@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from . import anthropic
 from .anthropic import AnthropicWriter
-from .items import ASSISTANT, USER, Item
+from .items import ASSISTANT, USER, FormItem
 from .model import Form
 from .plain import object_at, text_at
-from .writing import Sources, Turn
+from .writing import Sources, WrittenTurn
 
 NAME: Final = "claude-code"
 BOOKKEEPING: Final = "bookkeeping"
@@ -33,7 +33,7 @@ def message_in(data: Any) -> Mapping[str, Any] | None:
     return message if is_said else None
 
 
-def read(data: Any, name: str, source: Any) -> list[Item]:
+def read(data: Any, name: str, source: Any) -> list[FormItem]:
     """Read the message in an entry."""
     message = message_in(data)
     return [] if message is None else anthropic.read(message, name, source)
@@ -44,7 +44,7 @@ class ClaudeCodeWriter(AnthropicWriter):
 
     form = NAME
 
-    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002
+    def takes(self, turns: Sequence[WrittenTurn], sources: Sources) -> bool:  # noqa: ARG002
         """Whether Claude resumes from them as they came: it brings its own in the order that the API wants."""
         return True
 
@@ -52,7 +52,7 @@ class ClaudeCodeWriter(AnthropicWriter):
         """Give entries as they came."""
         self.messages += [source.data for source in sources]
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         """Write a turn anew."""
         entries, self.messages = self.messages, []
         super().write(turn)

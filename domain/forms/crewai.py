@@ -9,7 +9,7 @@ A checkpoint is the JSON text that CrewAI gives and wants back.
 
 from typing import Any, Final
 
-from .items import Item, Text
+from .items import FormItem, Text
 from .model import Form, any_json
 from .plain import list_at, object_at, parsed, text_at
 
@@ -18,7 +18,7 @@ CHECKPOINT: Final = "checkpoint"
 STATE: Final = "state"
 
 
-def read(data: Any, name: str, source: Any) -> list[Item]:
+def read(data: Any, name: str, source: Any) -> list[FormItem]:
     """Read a state or a checkpoint."""
     fields = object_at(data)
     if (state := text_at(fields, CHECKPOINT)) is not None:
@@ -34,7 +34,7 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
         text = "\n".join(filter(None, [text_at(fields, "method"), *texts]))
     else:
         return any_json(data, name, source)
-    return [Item(name, Text(text), source)] if text else []
+    return [FormItem(name, Text(text), source)] if text else []
 
 
 FORM: Final = Form(name=NAME, read=read)

@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Text, Words
+from .items import ASSISTANT, TOOL, USER, Call, File, FormItem, Json, Own, Piece, Reasoning, Result, Text, Words
 from .model import ANY, Form, Rules, any_json
 from .plain import ANY_FILE, list_at, object_at, text_at
-from .writing import NO_SIGNATURE, Sources, Turn, Writer, answers, id_at, object_of, sources_of
+from .writing import NO_SIGNATURE, Sources, Writer, WrittenTurn, answers, id_at, object_of, sources_of
 
 NAME: Final = "google"
 _CAMEL: Final = {
@@ -31,13 +31,13 @@ _ROLES: Final = ("user", "model", "function", None)
 _OWN_FILES: Final = ("https://generativelanguage.googleapis.com/", "gs://")
 
 
-def read(data: Any, name: str, source: Any) -> list[Item]:
+def read(data: Any, name: str, source: Any) -> list[FormItem]:
     """Read a content."""
     if not isinstance(data, dict) or not isinstance(data.get("parts", []), list) or data.get("role") not in _ROLES:
         return any_json(data, name, source)
     role = ASSISTANT if data.get("role") == "model" else USER
     parts = list_at(cast("dict[str, Any]", data), "parts")
-    return [Item(TOOL if type(what := _what(part, role)) is Result else role, what, source, part) for part in parts]
+    return [FormItem(TOOL if type(what := _what(part, role)) is Result else role, what, source, part) for part in parts]
 
 
 def in_camel(fields: Any) -> dict[str, Any]:
@@ -103,10 +103,10 @@ class GoogleWriter(Writer):
 
     form = NAME
     has_files = "it has files by URL, data or its own addresses"
-    _first_call: Item | None = None
+    _first_call: FormItem | None = None
     """The first call of a step, which Gemini refuses without a signature."""
 
-    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:
+    def takes(self, turns: Sequence[WrittenTurn], sources: Sources) -> bool:
         """Whether the API takes them as they came."""
         if any(
             source.data.get("role", USER) not in (USER, MODEL) or not all(source.data["parts"]) for source in sources
@@ -128,7 +128,7 @@ class GoogleWriter(Writer):
     def _is_behind_user(self) -> bool:
         return bool(self.messages) and self.messages[-1].get("role") != MODEL
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         """Write a turn anew."""
         self.lose_name(turn)
         self._first_call = turn.calls[0] if turn.calls else None
@@ -143,7 +143,7 @@ class GoogleWriter(Writer):
         if responses:
             self.messages.append({"role": USER, "parts": responses})
 
-    def _new_block(self, item: Item) -> Any:
+    def _new_block(self, item: FormItem) -> Any:
         what = item.what
         if isinstance(what, Words):
             return {"text": what.text}
@@ -151,7 +151,7 @@ class GoogleWriter(Writer):
             return {"text": what.text, "thought": True, **what.opaque}
         return file_part(what) if isinstance(what, File) else None
 
-    def _call_block(self, item: Item, call: Call, native: Any) -> dict[str, Any]:
+    def _call_block(self, item: FormItem, call: Call, native: Any) -> dict[str, Any]:
         is_first = item is self._first_call
         if native is not None:
             part = _with_fields(native, "functionCall", id=call.id, name=call.name)
@@ -162,7 +162,7 @@ class GoogleWriter(Writer):
             return {"functionCall": function, "thoughtSignature": call.opaque}
         return {"functionCall": function} | ({"thoughtSignature": NO_SIGNATURE} if is_first else {})
 
-    def _response(self, call: Call, item: Item, result: Result) -> dict[str, Any]:
+    def _response(self, call: Call, item: FormItem, result: Result) -> dict[str, Any]:
         native = self.native(item)
         if native is not None and isinstance(in_camel(in_camel(native)["functionResponse"]).get("response"), dict):
             return _with_fields(native, "functionResponse", id=call.id, name=call.name)
@@ -172,7 +172,7 @@ class GoogleWriter(Writer):
             if isinstance(piece, Text | Json):
                 values.append(piece.text if isinstance(piece, Text) else piece.value)
                 continue
-            files += self._blocks([Item(TOOL, piece, item.source)])
+            files += self._blocks([FormItem(TOOL, piece, item.source)])
         value = values[0] if len(values) == 1 else values or ""
         response = {"name": call.name, "response": {"error" if result.is_error else "output": value}}
         response |= {} if call.id is None else {"id": call.id}

@@ -4,8 +4,8 @@ The items that messages consist of in any form.
     {"role": "assistant", "content": "Let me see.", "tool_calls": [{"id": "call_1", "type": "function",
         "function": {"name": "weather", "arguments": '{"city":"Riga"}'}}]}
 
-    Item("assistant", Text("Let me see."), ...)
-    Item("assistant", Call("call_1", "weather", raw='{"city":"Riga"}'), ...)
+    FormItem("assistant", Text("Let me see."), ...)
+    FormItem("assistant", Call("call_1", "weather", raw='{"city":"Riga"}'), ...)
 """
 
 from typing import Any, Final, Protocol
@@ -119,7 +119,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
 What = Text | Refusal | Reasoning | File | Call | Result | Own
 
 
-class Item(msgspec.Struct, frozen=True, gc=False):
+class FormItem(msgspec.Struct, frozen=True, gc=False):
     """
     One thing in a message.
 

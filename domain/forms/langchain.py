@@ -17,7 +17,7 @@ from .items import (
     USER,
     Call,
     File,
-    Item,
+    FormItem,
     Own,
     Reasoning,
     Refusal,
@@ -27,7 +27,7 @@ from .items import (
 )
 from .model import ANY, Form, Rules, any_json, contents_of, file_of
 from .plain import ANY_FILE, list_at, object_at, text_at
-from .writing import Sources, Turn, Writer, answers, arguments_of, id_at, input_of, result_text, sources_of
+from .writing import Sources, Writer, WrittenTurn, answers, arguments_of, id_at, input_of, result_text, sources_of
 
 NAME: Final = "langchain"
 CHAT: Final = "chat"
@@ -43,7 +43,7 @@ _MEDIA: Final = ("image", "audio", "video", "file")
 _CALLS: Final = ("tool_calls", "invalid_tool_calls")
 
 
-def read(data: Any, name: str, source: Any) -> list[Item]:
+def read(data: Any, name: str, source: Any) -> list[FormItem]:
     """Read a message."""
     kind, fields = text_at(object_at(data), "type"), object_at(data, "data")
     content = fields.get("content")
@@ -54,10 +54,10 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
     if kind in ("tool", "function"):
         contents = contents_of(content, _what)
         result = Result(text_at(fields, "tool_call_id"), speaker, contents, fields.get("status") == "error")
-        return [Item(TOOL, result, source, data)]
+        return [FormItem(TOOL, result, source, data)]
     if role == SYSTEM and object_at(fields, "additional_kwargs").get(_OPENAI_ROLE) == DEVELOPER:
         role = DEVELOPER
-    calls: list[Item] = []
+    calls: list[FormItem] = []
     if role == ASSISTANT:
         for key in _CALLS:
             for call in list_at(fields, key):
@@ -66,12 +66,12 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
                 # Arguments that a model wrote, and that are no JSON, stay the text that they are.
                 raw = None if key == "tool_calls" else args if isinstance(args, str) else ""
                 what = Call(call_id, called, args) if raw is None else Call(call_id, called, raw=raw)
-                calls.append(Item(role, what, source, call))
+                calls.append(FormItem(role, what, source, call))
     if isinstance(content, str):
-        return [Item(role, Text(content), source, None, speaker), *calls] if content or not calls else calls
+        return [FormItem(role, Text(content), source, None, speaker), *calls] if content or not calls else calls
     ids = {call.what.id for call in calls if isinstance(call.what, Call)}
     items = [
-        Item(role, _what(block), source, block, speaker)
+        FormItem(role, _what(block), source, block, speaker)
         for block in cast("list[Any]", content)
         if object_at(block).get("type") != "tool_use" or object_at(block).get("id") not in ids  # is among the calls
     ]
@@ -111,7 +111,7 @@ class LangChainWriter(Writer):
     form = NAME
     has_files = "it has files by URL, data or ids of OpenAI"
 
-    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:
+    def takes(self, turns: Sequence[WrittenTurn], sources: Sources) -> bool:
         """Whether providers take them as they came: no answer right behind one with calls."""
         is_calling = False
         for source in sources:
@@ -129,7 +129,7 @@ class LangChainWriter(Writer):
             is_same = not fields or not source.id or fields.get("id") == source.id
             self.messages.append(data if is_same else {**data, "data": {**fields, "id": source.id}})
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         """Write a turn anew."""
         if turn.role == ASSISTANT:
             self._write_answer(turn)
@@ -144,7 +144,7 @@ class LangChainWriter(Writer):
         if blocks:
             self._add(kind, turn.items[0].source, {"content": openai.content_of(blocks), "name": name, **more})
 
-    def _write_answer(self, turn: Turn) -> None:
+    def _write_answer(self, turn: WrittenTurn) -> None:
         blocks: list[Any] = []
         fields: dict[str, Any] = {"tool_calls": [], "invalid_tool_calls": []}
         for item in turn.items:
@@ -171,12 +171,12 @@ class LangChainWriter(Writer):
             own = object_at(source.data, "data") if is_whole else {}
             self._add("ai", source, {**own, "name": turn.name, **fields, "content": content})
 
-    def _block(self, item: Item) -> Any:
+    def _block(self, item: FormItem) -> Any:
         if isinstance(item.native, str) and item.source.form == NAME:
             return item.native
         return super()._block(item)
 
-    def _new_block(self, item: Item) -> Any:
+    def _new_block(self, item: FormItem) -> Any:
         what = item.what
         if isinstance(what, Text):
             return {"type": "text", "text": what.text}
@@ -186,7 +186,7 @@ class LangChainWriter(Writer):
             return {"type": "reasoning", "reasoning": what.text}
         return _file_block(what) if isinstance(what, File) else None
 
-    def _write_result(self, call: Call, item: Item, result: Result) -> None:
+    def _write_result(self, call: Call, item: FormItem, result: Result) -> None:
         native = self.native(item)
         own = object_at(native, "data") if object_at(native).get("type") == "tool" else {}
         content = own.get("content")

@@ -10,10 +10,10 @@ Messages of LlamaIndex, as its `ChatMessage` writes them; LlamaIndex itself is n
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from .items import ASSISTANT, DEVELOPER, SYSTEM, TOOL, USER, Call, File, Item, Own, Reasoning, Result, Text, Words
+from .items import ASSISTANT, DEVELOPER, SYSTEM, TOOL, USER, Call, File, FormItem, Own, Reasoning, Result, Text, Words
 from .model import ANY, Form, Rules, any_json, call_of, file_of
 from .plain import ANY_FILE, list_at, object_at, text_at
-from .writing import Sources, Turn, Writer, answers, arguments_of, input_of, sources_of
+from .writing import Sources, Writer, WrittenTurn, answers, arguments_of, input_of, sources_of
 
 NAME: Final = "llamaindex"
 _ROLES: Final = {"chatbot": ASSISTANT, "model": ASSISTANT, "function": TOOL}
@@ -27,7 +27,7 @@ _FILES: Final = {
 """The blocks of files: the fields of the Base64 and of the type, and the type where it does not say one."""
 
 
-def read(data: Any, name: str, source: Any) -> list[Item]:
+def read(data: Any, name: str, source: Any) -> list[FormItem]:
     """Read a message."""
     role, blocks = (data.get("role"), data.get("blocks")) if isinstance(data, dict) else (None, None)
     if not isinstance(role, str) or not isinstance(blocks, list):
@@ -40,8 +40,8 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
             what if isinstance(what, Text | File | Own) else Own(NAME, block) for what, block in whats
         ]
         alone = content[0].text if len(content) == 1 and isinstance(content[0], Text) else content
-        return [Item(TOOL, Result(text_at(more, "tool_call_id"), text_at(more, "name"), alone), source, data)]
-    return [Item(role, _what(block), source, block) for block in blocks]
+        return [FormItem(TOOL, Result(text_at(more, "tool_call_id"), text_at(more, "name"), alone), source, data)]
+    return [FormItem(role, _what(block), source, block) for block in blocks]
 
 
 def _what(block: Any) -> Text | Reasoning | File | Call | Own:
@@ -74,7 +74,7 @@ class LlamaIndexWriter(Writer):
     form = NAME
     has_files = "it has files by data or URL"
 
-    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002
+    def takes(self, turns: Sequence[WrittenTurn], sources: Sources) -> bool:  # noqa: ARG002
         """Whether models take them as they came: no answer right behind one with calls, and no message of nothing."""
         is_calling = False
         for source in sources:
@@ -84,7 +84,7 @@ class LlamaIndexWriter(Writer):
             is_calling = is_answer and any(object_at(block).get("block_type") == "tool_call" for block in blocks)
         return True
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         """Write a turn anew."""
         self.lose_name(turn)
         role = turn.role if turn.role in _WRITTEN else USER  # roles are an enum
@@ -100,14 +100,14 @@ class LlamaIndexWriter(Writer):
             head = {"role": TOOL} if native is None else native
             self.messages.append({**head, "additional_kwargs": more, "blocks": content or [_text("")]})
 
-    def _call_block(self, item: Item, call: Call, native: Any) -> Any:  # noqa: ARG002
+    def _call_block(self, item: FormItem, call: Call, native: Any) -> Any:  # noqa: ARG002
         if native is None:
             arguments = input_of(call)
             arguments = arguments if isinstance(arguments, dict) else arguments_of(call)
             native = {"block_type": "tool_call", "tool_kwargs": arguments}
         return {**native, "tool_call_id": call.id, "tool_name": call.name}
 
-    def _new_block(self, item: Item) -> Any:
+    def _new_block(self, item: FormItem) -> Any:
         what = item.what
         if isinstance(what, Words):
             return _text(what.text)

@@ -10,11 +10,11 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
-from .items import ASSISTANT, SYSTEM, TOOL, USER, Call, File, Item, Json, Piece, Reasoning, Refusal, Text, What
+from .items import ASSISTANT, SYSTEM, TOOL, USER, Call, File, FormItem, Json, Piece, Reasoning, Refusal, Text, What
 from .plain import base64_of, compact, media_type_of, object_at, text_at
 from .writing import Writer
 
-Read = Callable[[Any, str, Any], list[Item]]
+Read = Callable[[Any, str, Any], list[FormItem]]
 """A reader: `(data, name, source) -> items`, for any JSON value; it does not raise. `name` is the role where the data have none."""
 
 
@@ -102,14 +102,14 @@ class Formless(NamedTuple):
     data: Any
 
 
-def any_json(data: Any, name: str, source: Any) -> list[Item]:
+def any_json(data: Any, name: str, source: Any) -> list[FormItem]:
     """Read data of no form: text by `name`, or compact JSON."""
     if data is None:
         return []
     if source is not None and source.form is not None:
         source = Formless(source.id, source.name, None, data)
     role = SPEAKERS.get(name, name)
-    return [Item(role, Text(data if isinstance(data, str) else compact(data)), source)]
+    return [FormItem(role, Text(data if isinstance(data, str) else compact(data)), source)]
 
 
 def call_of(call_id: str | None, name: str | None, arguments: Any) -> Call:

@@ -18,7 +18,7 @@ from .items import (
     USER,
     Call,
     File,
-    Item,
+    FormItem,
     Json,
     Own,
     Reasoning,
@@ -29,13 +29,13 @@ from .items import (
 )
 from .model import TOOL_NAME, Form, Rules, any_json, call_of, contents_of, file_of
 from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
-from .writing import Sources, Turn, Writer, answers, arguments_of, id_at, result_text, url_of
+from .writing import Sources, Writer, WrittenTurn, answers, arguments_of, id_at, result_text, url_of
 
 NAME: Final = "openai"
 AUDIO: Final = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 
 
-def read(data: Any, name: str, source: Any) -> list[Item]:
+def read(data: Any, name: str, source: Any) -> list[FormItem]:
     """Read a message."""
     role = data.get("role") if isinstance(data, dict) else None
     if not isinstance(role, str):
@@ -45,33 +45,33 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
         return any_json(data, name, source)
     if role in {TOOL, "function"}:
         call_id = text_at(data, "tool_call_id")
-        return [Item(TOOL, Result(call_id, speaker, contents_of(content, what_of)), source, data)]
-    items: list[Item] = []
+        return [FormItem(TOOL, Result(call_id, speaker, contents_of(content, what_of)), source, data)]
+    items: list[FormItem] = []
     for key in ("reasoning_content", "reasoning"):  # of servers that speak this API: DeepSeek, vLLM, OpenRouter
         if role == ASSISTANT and (text := text_at(data, key)):
-            items.append(Item(role, Reasoning(text), source))
+            items.append(FormItem(role, Reasoning(text), source))
             break
     if isinstance(content, str):
         if content:
-            items.append(Item(role, Text(content), source, None, speaker))
+            items.append(FormItem(role, Text(content), source, None, speaker))
     elif isinstance(content, list):
-        items += [Item(role, what_of(block), source, block, speaker) for block in cast("list[Any]", content)]
+        items += [FormItem(role, what_of(block), source, block, speaker) for block in cast("list[Any]", content)]
     if role == ASSISTANT and (len(data) > 2 or "content" not in data):  # a plain text is not looked through
         _read_answer(data, source, items)
     return items
 
 
-def _read_answer(data: dict[str, Any], source: Any, items: list[Item]) -> None:
+def _read_answer(data: dict[str, Any], source: Any, items: list[FormItem]) -> None:
     """Add what only answers of a model have."""
     refusal = text_at(data, "refusal")
     if refusal:
-        items.append(Item(ASSISTANT, Refusal(refusal), source))
+        items.append(FormItem(ASSISTANT, Refusal(refusal), source))
     if isinstance(data.get("audio"), dict):
-        items.append(Item(ASSISTANT, Own(NAME, {"audio": data["audio"]}), source))
-    items += [Item(ASSISTANT, _call(call), source, call) for call in list_at(data, "tool_calls")]
+        items.append(FormItem(ASSISTANT, Own(NAME, {"audio": data["audio"]}), source))
+    items += [FormItem(ASSISTANT, _call(call), source, call) for call in list_at(data, "tool_calls")]
     function = data.get("function_call")
     if isinstance(function, dict):  # before `tool_calls`, a message had one call without an id
-        items.append(Item(ASSISTANT, _function(None, object_at(function)), source))
+        items.append(FormItem(ASSISTANT, _function(None, object_at(function)), source))
 
 
 def _call(call: Any) -> Call:
@@ -127,7 +127,7 @@ class OpenAIWriter(Writer):
     form = NAME
     has_files = "it takes images by URL or data, and other files by data, of users"
 
-    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002
+    def takes(self, turns: Sequence[WrittenTurn], sources: Sources) -> bool:  # noqa: ARG002
         """Whether the API takes them as they came."""
         is_calling = False
         for source in sources:
@@ -141,7 +141,7 @@ class OpenAIWriter(Writer):
                 return False
         return True
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         """Write a turn anew."""
         if turn.role == ASSISTANT:
             self._write_answer(turn)
@@ -159,13 +159,13 @@ class OpenAIWriter(Writer):
             named = {} if name is None else {"name": name}
             self.messages.append({"role": role, "content": content_of(blocks), **named})
 
-    def _new_block(self, item: Item) -> Any:
+    def _new_block(self, item: FormItem) -> Any:
         what = item.what
         if isinstance(what, Words):
             return {"type": "text", "text": what.text}
         return file_block(what) if isinstance(what, File) and item.role not in (SYSTEM, DEVELOPER) else None
 
-    def _write_answer(self, turn: Turn) -> None:
+    def _write_answer(self, turn: WrittenTurn) -> None:
         blocks: list[Any] = []
         calls: list[Any] = []
         refusals: list[str] = []
@@ -196,7 +196,7 @@ class OpenAIWriter(Writer):
         if len(message) > 2 or blocks:
             self.messages.append(message)
 
-    def _write_results(self, turn: Turn) -> None:
+    def _write_results(self, turn: WrittenTurn) -> None:
         files: list[Any] = []
         if not turn.calls:
             return

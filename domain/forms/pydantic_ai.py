@@ -21,7 +21,7 @@ from .items import (
     USER,
     Call,
     File,
-    Item,
+    FormItem,
     Json,
     Own,
     Piece,
@@ -32,7 +32,7 @@ from .items import (
 )
 from .model import ANY, Form, Rules, any_json
 from .plain import ANY_FILE, ANY_IMAGE, list_at, object_at, text_at
-from .writing import NO_SIGNATURE, Sources, Turn, Writer, answers, object_of, result_text, sources_of
+from .writing import NO_SIGNATURE, Sources, Writer, WrittenTurn, answers, object_of, result_text, sources_of
 
 NAME: Final = "pydantic-ai"
 _RETURNS: Final = ("tool-return", "retry-prompt")
@@ -49,24 +49,24 @@ _STANDARD: Final = str.maketrans("-_", "+/")
 _REDACTED: Final = "redacted_thinking"
 
 
-def read(data: Any, name: str, source: Any) -> list[Item]:
+def read(data: Any, name: str, source: Any) -> list[FormItem]:
     """Read a message."""
     kind, parts = (data.get("kind"), data.get("parts")) if isinstance(data, dict) else (None, None)
     if kind not in ("request", "response") or not isinstance(parts, list):
         return any_json(data, name, source)
     role = ASSISTANT if kind == "response" else USER
-    items: list[Item] = []
+    items: list[FormItem] = []
     for part in parts:
         fields = part if isinstance(part, dict) else {}
         kind, content = fields.get("part_kind"), fields.get("content")
         if kind == "user-prompt" and isinstance(content, list):
-            items += [Item(role, _content(piece), source, piece) for piece in content]
+            items += [FormItem(role, _content(piece), source, piece) for piece in content]
         elif kind in _RETURNS and isinstance(tool := fields.get("tool_name"), str):
             is_error = kind == "retry-prompt" or fields.get("outcome") in ("failed", "retried")
             result = Result(text_at(fields, "tool_call_id"), tool, _returned(content), is_error)
-            items.append(Item(TOOL, result, source, part))
+            items.append(FormItem(TOOL, result, source, part))
         else:
-            items.append(Item(SYSTEM if kind == "system-prompt" else role, _what(kind, fields), source, part))
+            items.append(FormItem(SYSTEM if kind == "system-prompt" else role, _what(kind, fields), source, part))
     return items
 
 
@@ -146,7 +146,7 @@ class PydanticAIWriter(Writer):
     form = NAME
     has_files = "it has files of users, and those of models by data"
 
-    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:
+    def takes(self, turns: Sequence[WrittenTurn], sources: Sources) -> bool:
         """Whether models take them as they came: one response, then one request with all returns, before anything else."""
         for turn in turns:
             if turn.role == ASSISTANT and (len(sources_of(turn.items)) > 1 or len(sources_of(turn.results)) > 1):
@@ -157,7 +157,7 @@ class PydanticAIWriter(Writer):
                 return False
         return True
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         """Write a turn anew."""
         self.lose_name(turn)
         blocks = self._blocks(turn.items)
@@ -172,12 +172,12 @@ class PydanticAIWriter(Writer):
         if returns:
             self._add("request", next(result for result in turn.results if result is not None), returns)
 
-    def _add(self, kind: str, item: Item, parts: list[Any]) -> None:
+    def _add(self, kind: str, item: FormItem, parts: list[Any]) -> None:
         """Add a message with the fields that it has if it came in this form."""
         own = item.source.data if item.source.form == NAME and object_at(item.source.data).get("kind") == kind else {}
         self.messages.append({**_timed(item), **own, "kind": kind, "parts": parts})
 
-    def _call_block(self, item: Item, call: Call, native: Any) -> Any:  # noqa: ARG002
+    def _call_block(self, item: FormItem, call: Call, native: Any) -> Any:  # noqa: ARG002
         if native is not None:
             return {**native, "tool_call_id": call.id, "tool_name": call.name}
         args = object_of(call) if call.raw is None else call.raw
@@ -185,7 +185,7 @@ class PydanticAIWriter(Writer):
         is_signed = call.origin == "google" and call.opaque not in (None, NO_SIGNATURE)
         return head | (_by_google(call.opaque) if is_signed else {})
 
-    def _new_block(self, item: Item) -> Any:
+    def _new_block(self, item: FormItem) -> Any:
         what, is_answer, is_system = item.what, item.role == ASSISTANT, item.role in (SYSTEM, DEVELOPER)
         if isinstance(what, Words):
             if is_answer:
@@ -198,7 +198,7 @@ class PydanticAIWriter(Writer):
         content = _file_content(what)
         return {"part_kind": "file", "content": content} if is_answer else content
 
-    def _return(self, call: Call, item: Item, result: Result) -> dict[str, Any]:
+    def _return(self, call: Call, item: FormItem, result: Result) -> dict[str, Any]:
         native = self.native(item)
         if native is not None:
             return {**native, "tool_call_id": call.id, "tool_name": call.name}
@@ -212,14 +212,14 @@ class PydanticAIWriter(Writer):
             ]
             for piece, file in zip(result.content, files, strict=True):
                 if file is None and isinstance(piece, File | Own):
-                    self.lose(Item(TOOL, piece, item.source), "it has files by data, URL or ids of providers")
+                    self.lose(FormItem(TOOL, piece, item.source), "it has files by data, URL or ids of providers")
             if not any(files):
                 content = content[0] if len(content) == 1 else result_text(result)
         part = {"part_kind": "tool-return", "tool_name": call.name, "content": content, "tool_call_id": call.id}
         return {**part, **({"outcome": "failed"} if result.is_error else {}), **_timed(item)}
 
 
-def _timed(item: Item) -> dict[str, str]:
+def _timed(item: FormItem) -> dict[str, str]:
     """Return the time of a message in hand as it is stored; else each reading would be another message."""
     created_at: int | None = getattr(item.source, "created_at", None)
     return {} if created_at is None else {"timestamp": datetime.fromtimestamp(created_at / 1000, UTC).isoformat()}

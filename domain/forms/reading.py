@@ -23,7 +23,7 @@ from . import (
     strands,
     ui,
 )
-from .items import SYSTEM, TOOL, Item, Refusal, Text
+from .items import SYSTEM, TOOL, FormItem, Refusal, Text
 from .model import SPEAKERS, Form, any_json
 from .plain import list_at, object_at, strings_in, text_at
 
@@ -64,7 +64,7 @@ def known_forms() -> list[str]:
     return [form.name for form in _FORMS.values()]
 
 
-def items_of(form: str | None, data: Any, name: str = "", source: Any = None) -> list[Item]:
+def items_of(form: str | None, data: Any, name: str = "", source: Any = None) -> list[FormItem]:
     """
     Return the items of a message.
 
@@ -103,7 +103,7 @@ def parts_of(form: str | None, data: Any) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}] if text else []
 
 
-def without_instructions(items: list[Item]) -> list[Item]:
+def without_instructions(items: list[FormItem]) -> list[FormItem]:
     """Return the items without instructions, unless there is nothing else: requests of Pydantic AI have them beside what a user says."""
     others = [item for item in items if item.role != SYSTEM]
     return others or items

@@ -9,17 +9,17 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from .items import ASSISTANT, TOOL, Call, File, Item, Json, Own, Reasoning, Refusal, Result, Text, Words
+from .items import ASSISTANT, TOOL, Call, File, FormItem, Json, Own, Reasoning, Refusal, Result, Text, Words
 from .model import TOOL_NAME, Form, Rules, any_json, call_of, contents_of, file_of
 from .openai import uploaded_or_sent
 from .plain import ANY_IMAGE, list_at, object_at, text_at
-from .writing import Sources, Turn, Writer, answers, arguments_of, id_at, result_text, url_of
+from .writing import Sources, Writer, WrittenTurn, answers, arguments_of, id_at, result_text, url_of
 
 NAME: Final = "responses"
 _TEXTS: Final = ("input_text", "output_text", "text")
 
 
-def read(data: Any, name: str, source: Any) -> list[Item]:
+def read(data: Any, name: str, source: Any) -> list[FormItem]:
     """Read an item."""
     if not isinstance(data, dict):
         return any_json(data, name, source)
@@ -27,22 +27,22 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
     if isinstance(role, str) and kind in (None, "message"):
         content = data.get("content")
         if isinstance(content, str):
-            return [Item(role, Text(content), source)] if content else []
-        return [Item(role, _what(block), source, block) for block in list_at(data, "content")]
+            return [FormItem(role, Text(content), source)] if content else []
+        return [FormItem(role, _what(block), source, block) for block in list_at(data, "content")]
     if not isinstance(kind, str):
         return any_json(data, name, source)
     call_id = text_at(data, "call_id")
     if kind == "function_call":
         call = call_of(call_id, text_at(data, "name"), data.get("arguments"))
-        return [Item(ASSISTANT, call, source, data)]
+        return [FormItem(ASSISTANT, call, source, data)]
     if kind in ("function_call_output", "custom_tool_call_output"):
-        return [Item(TOOL, Result(call_id, None, contents_of(data.get("output"), _what)), source, data)]
+        return [FormItem(TOOL, Result(call_id, None, contents_of(data.get("output"), _what)), source, data)]
     if kind == "custom_tool_call":
         call = Call(call_id, text_at(data, "name") or "", {"input": text_at(data, "input") or ""})
-        return [Item(ASSISTANT, call, source, data)]
+        return [FormItem(ASSISTANT, call, source, data)]
     if kind == "reasoning":
-        return [Item(ASSISTANT, _reasoning(data), source, data)]
-    return [Item(TOOL if kind.endswith("_output") else ASSISTANT, Own(NAME, data), source, data)]
+        return [FormItem(ASSISTANT, _reasoning(data), source, data)]
+    return [FormItem(TOOL if kind.endswith("_output") else ASSISTANT, Own(NAME, data), source, data)]
 
 
 def _reasoning(data: dict[str, Any]) -> Reasoning:
@@ -83,7 +83,7 @@ class ResponsesWriter(Writer):
     form = NAME
     has_files = "it has files by URL, data or its own ids"
 
-    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002
+    def takes(self, turns: Sequence[WrittenTurn], sources: Sources) -> bool:  # noqa: ARG002
         """Whether the API takes them as they came."""
         is_reasoning = False
         for source in sources:
@@ -93,7 +93,7 @@ class ResponsesWriter(Writer):
             is_reasoning = kind == "reasoning"
         return not is_reasoning
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         """Write a turn anew."""
         if turn.role == ASSISTANT:
             self._write_answer(turn)
@@ -111,7 +111,7 @@ class ResponsesWriter(Writer):
             is_text = len(blocks) == 1 and blocks[0]["type"] == "input_text"
             self.messages.append({"role": role, "content": blocks[0]["text"] if is_text else blocks})
 
-    def _block(self, item: Item) -> Any:
+    def _block(self, item: FormItem) -> Any:
         what = item.what
         self.native(item)
         if isinstance(what, Words):
@@ -123,15 +123,15 @@ class ResponsesWriter(Writer):
             self.lose(item, self.has_files)
         return block
 
-    def _write_answer(self, turn: Turn) -> None:
-        parts: list[list[Item]] = []
+    def _write_answer(self, turn: WrittenTurn) -> None:
+        parts: list[list[FormItem]] = []
         for item in turn.items:
             if item.source.form == NAME and parts and parts[-1][-1].source is item.source:
                 parts[-1].append(item)  # another block of one message
             else:
                 parts.append([item])
-        whole: list[list[Item]] = []
-        following: Item | None = None
+        whole: list[list[FormItem]] = []
+        following: FormItem | None = None
         for items in reversed(parts):
             # The API refuses reasoning without the item that it led to, and the other way round (vercel/ai#7099).
             if isinstance(items[0].what, Reasoning) and not _goes_with(items[0], following):
@@ -157,7 +157,7 @@ class ResponsesWriter(Writer):
         self.messages[-1] = {**before, **message, "summary": summary}
         return True
 
-    def _item_of(self, items: list[Item], *, is_reasoning: bool) -> Any:
+    def _item_of(self, items: list[FormItem], *, is_reasoning: bool) -> Any:
         """Return the item for something that an assistant said."""
         item = items[0]
         what = item.what
@@ -185,7 +185,7 @@ class ResponsesWriter(Writer):
         self.lose(item, "it takes files of users alone")
         return None
 
-    def _output(self, call: Item, item: Item, result: Result) -> Any:
+    def _output(self, call: FormItem, item: FormItem, result: Result) -> Any:
         native = self.native(item)
         is_custom = call.source.form == NAME and object_at(call.native).get("type") == "custom_tool_call"
         kind = "custom_tool_call_output" if is_custom else "function_call_output"
@@ -199,7 +199,7 @@ class ResponsesWriter(Writer):
         return {**head, "output": blocks or ""}
 
 
-def _own_message(items: list[Item]) -> Any:
+def _own_message(items: list[FormItem]) -> Any:
     """Return a message of this form with those of its blocks that are left."""
     data = items[0].source.data
     if not isinstance(data.get("content"), list) or "role" not in data or len(data["content"]) == len(items):
@@ -207,7 +207,7 @@ def _own_message(items: list[Item]) -> Any:
     return {**data, "content": [item.native for item in items]}
 
 
-def _goes_with(reasoning: Item, following: Item | None) -> bool:
+def _goes_with(reasoning: FormItem, following: FormItem | None) -> bool:
     """Whether the API has a reasoning item, and what follows is what it wants to see behind it: something from the same place."""
     what = reasoning.what
     assert isinstance(what, Reasoning), "other items stand alone"
@@ -219,7 +219,7 @@ def _goes_with(reasoning: Item, following: Item | None) -> bool:
     return not isinstance(behind, Own) or not str(object_at(behind.block).get("type")).endswith("_output")
 
 
-def _item_id(item: Item, place: str) -> str | None:
+def _item_id(item: FormItem, place: str) -> str | None:
     """Return the id that the API gave an item, which a UIMessage keeps with its part."""
     return text_at(object_at(item.native, place, "openai"), "itemId")
 

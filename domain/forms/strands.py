@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, cast
 
-from .items import ASSISTANT, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Source, Text, Words
+from .items import ASSISTANT, TOOL, USER, Call, File, FormItem, Json, Own, Piece, Reasoning, Result, Source, Text, Words
 from .model import TOOL_NAME, Form, Rules, any_json
 from .plain import list_at, object_at, text_at
-from .writing import Sources, Turn, Writer, answers, id_at, object_of, sources_of
+from .writing import Sources, Writer, WrittenTurn, answers, id_at, object_of, sources_of
 
 NAME: Final = "strands"
 _IMAGES: Final = ("png", "jpeg", "gif", "webp")
@@ -50,14 +50,14 @@ def index_of(data: Any) -> int | None:
     return index if isinstance(index, int) else None
 
 
-def read(data: Any, name: str, source: Any) -> list[Item]:
+def read(data: Any, name: str, source: Any) -> list[FormItem]:
     """Read a message."""
     message = message_in(data)
     role, content = message.get("role"), message.get("content")
     if role not in (USER, ASSISTANT) or not isinstance(content, list):
         return any_json(data, name, source)
     whats = [(_what(block, role), block) for block in cast("list[Any]", content)]
-    return [Item(TOOL if type(what) is Result else role, what, source, block) for what, block in whats]
+    return [FormItem(TOOL if type(what) is Result else role, what, source, block) for what, block in whats]
 
 
 def _what(block: Any, role: str) -> Text | Reasoning | File | Call | Result | Own:
@@ -109,7 +109,7 @@ class StrandsWriter(Writer):
     form = NAME
     has_files = "it takes images, documents, audio and video of users, by their bytes"
 
-    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002
+    def takes(self, turns: Sequence[WrittenTurn], sources: Sources) -> bool:  # noqa: ARG002
         """Whether models take them as they came."""
         for turn in turns:
             results = sources_of(turn.results)
@@ -124,7 +124,7 @@ class StrandsWriter(Writer):
                     return False
         return True
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         """Write a turn anew."""
         self.lose_name(turn)
         blocks = self._blocks(turn.items)
@@ -145,11 +145,11 @@ class StrandsWriter(Writer):
         message = {"tracking_id": tracking_id, **own, "role": role, "content": content}
         self.messages.append({"message": message, "message_id": (-1 if last is None else last) + 1})
 
-    def _call_block(self, item: Item, call: Call, native: Any) -> Any:  # noqa: ARG002
+    def _call_block(self, item: FormItem, call: Call, native: Any) -> Any:  # noqa: ARG002
         use = object_at(native, "toolUse") or {"input": object_of(call)}
         return {"toolUse": {**use, "toolUseId": call.id, "name": call.name}}
 
-    def _new_block(self, item: Item) -> Any:
+    def _new_block(self, item: FormItem) -> Any:
         what = item.what
         if isinstance(what, Words):
             return {"text": what.text}
@@ -157,7 +157,7 @@ class StrandsWriter(Writer):
             return {"reasoningContent": {"reasoningText": {"text": what.text}}}
         return _file_block(what) if isinstance(what, File) and item.role != ASSISTANT else None
 
-    def _result(self, item: Item, result: Result) -> dict[str, Any]:
+    def _result(self, item: FormItem, result: Result) -> dict[str, Any]:
         native = object_at(self.native(item), "toolResult")
         if native:
             return {"toolResult": {**native, "toolUseId": result.call_id}}
@@ -167,7 +167,7 @@ class StrandsWriter(Writer):
             if isinstance(piece, Json):
                 content.append({"json": piece.value})
             elif not isinstance(piece, Text) or piece.text.strip():
-                content += self._blocks([Item(TOOL, piece, item.source)])
+                content += self._blocks([FormItem(TOOL, piece, item.source)])
         status = "error" if result.is_error else "success"
         return {"toolResult": {"toolUseId": result.call_id, "status": status, "content": content}}
 

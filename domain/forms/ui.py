@@ -15,10 +15,25 @@ from typing import Any, Final, cast
 import msgspec
 
 from ..limits import same_json
-from .items import ASSISTANT, DEVELOPER, SYSTEM, TOOL, USER, Call, File, Item, Json, Own, Piece, Reasoning, Result, Text
+from .items import (
+    ASSISTANT,
+    DEVELOPER,
+    SYSTEM,
+    TOOL,
+    USER,
+    Call,
+    File,
+    FormItem,
+    Json,
+    Own,
+    Piece,
+    Reasoning,
+    Result,
+    Text,
+)
 from .model import ANY, Form, Rules, any_json, file_of
 from .plain import ANY_FILE, object_at, parsed, text_at
-from .writing import Sources, Turn, Writer, answers, input_of, result_text, url_of
+from .writing import Sources, Writer, WrittenTurn, answers, input_of, result_text, url_of
 
 NAME: Final = "ui"
 DYNAMIC_TOOL: Final = "dynamic-tool"
@@ -52,18 +67,18 @@ _OPAQUE: Final = {
 """The names of opaque fields in the metadata of a provider, and in its API."""
 
 
-def read(data: Any, name: str, source: Any) -> list[Item]:
+def read(data: Any, name: str, source: Any) -> list[FormItem]:
     """Read a UIMessage."""
     parts = data.get("parts") if isinstance(data, dict) else None
     if not isinstance(parts, list):
         return any_json(data, name, source)
     role = text_at(cast("dict[str, Any]", data), "role") or name
-    items: list[Item] = []
-    results: list[Item] = []  # of the calls of this step
+    items: list[FormItem] = []
+    results: list[FormItem] = []  # of the calls of this step
     for part in cast("list[Any]", parts):
         kind = part.get("type") if isinstance(part, dict) else None
         if not isinstance(kind, str):
-            items.append(Item(role, Own(NAME, part), source, part))
+            items.append(FormItem(role, Own(NAME, part), source, part))
             continue
         if role != USER and (kind == DYNAMIC_TOOL or kind.startswith(TOOL_PREFIX)):
             _read_tool(part, role, source, items, results)
@@ -72,12 +87,12 @@ def read(data: Any, name: str, source: Any) -> list[Item]:
             items += results
             results = []
         if kind == "text":
-            items.append(Item(role, Text(text_at(part, "text") or ""), source, part))
+            items.append(FormItem(role, Text(text_at(part, "text") or ""), source, part))
         elif kind == STEERING:
             items += read(part, USER, source)
         elif kind != STEP_START:
             other = _reasoning(part) if kind == "reasoning" else _file(part) if kind == "file" else None
-            items.append(Item(role, other or Own(NAME, part), source, part))
+            items.append(FormItem(role, other or Own(NAME, part), source, part))
     return items + results if results else items
 
 
@@ -112,18 +127,18 @@ def _file(part: dict[str, Any]) -> File | None:
     return file_of(url, media_type, name)
 
 
-def _read_tool(part: dict[str, Any], role: str, source: Any, items: list[Item], results: list[Item]) -> None:
+def _read_tool(part: dict[str, Any], role: str, source: Any, items: list[FormItem], results: list[FormItem]) -> None:
     """Add the call to the items and its result to the results; of a part that no assistant said, the result alone."""
     call_id, kind = text_at(part, "toolCallId"), part["type"]
     name = (text_at(part, "toolName") or "") if kind == DYNAMIC_TOOL else kind.removeprefix(TOOL_PREFIX)
     if role not in {ASSISTANT, TOOL} or call_id is None or part.get("state") == "input-streaming":
-        items.append(Item(role, Own(NAME, part), source, part))
+        items.append(FormItem(role, Own(NAME, part), source, part))
         return
     if role == ASSISTANT:
-        items.append(Item(role, _call(part, call_id, name), source, part))
+        items.append(FormItem(role, _call(part, call_id, name), source, part))
     result = _result(part, call_id, name)
     if result is not None:
-        results.append(Item(TOOL, result, source, part))
+        results.append(FormItem(TOOL, result, source, part))
 
 
 def _call(part: dict[str, Any], call_id: str, name: str) -> Call:
@@ -182,7 +197,7 @@ def _content_of(block: Any) -> Piece | None:
     return File(media_type, data=data) if kind in _MEDIA and data and media_type else None
 
 
-def parts_of(items: list[Item]) -> list[dict[str, Any]]:
+def parts_of(items: list[FormItem]) -> list[dict[str, Any]]:
     """Return the UIMessage parts for the items of one message; a result whose call is elsewhere has a part of its own."""
     parts: list[dict[str, Any]] = []
     calls: dict[str | None, dict[str, Any]] = {}
@@ -205,7 +220,7 @@ def parts_of(items: list[Item]) -> list[dict[str, Any]]:
     return parts
 
 
-def said_part(item: Item) -> dict[str, Any]:
+def said_part(item: FormItem) -> dict[str, Any]:
     """Return the part for an item that is neither call nor result."""
     what = item.what
     if type(what) is Reasoning:
@@ -291,7 +306,7 @@ class UIWriter(Writer):
 
     _answer: dict[str, Any] | None = None
 
-    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002
+    def takes(self, turns: Sequence[WrittenTurn], sources: Sources) -> bool:  # noqa: ARG002
         """Whether the API takes them as they came."""
         return all(source.data.get("role") in _ROLES for source in sources)
 
@@ -304,7 +319,7 @@ class UIWriter(Writer):
             self.messages.append(data if same else {**data, "id": source.id})
             self.ids.add(source.id)
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         """Write a turn anew."""
         if turn.role != ASSISTANT:
             self.lose_name(turn)
@@ -322,7 +337,7 @@ class UIWriter(Writer):
         else:
             self._answer["parts"] += [{"type": STEP_START}, *parts]
 
-    def _begin(self, turn: Turn, role: str, parts: list[Any]) -> dict[str, Any]:
+    def _begin(self, turn: WrittenTurn, role: str, parts: list[Any]) -> dict[str, Any]:
         source = turn.items[0].source
         message_id, number = source.id, 1
         while message_id in self.ids:  # a user spoke in the midst of a message
@@ -335,7 +350,7 @@ class UIWriter(Writer):
         self.messages.append(message)
         return message
 
-    def _step(self, turn: Turn) -> list[Any]:
+    def _step(self, turn: WrittenTurn) -> list[Any]:
         results = {id(call): (item, result) for call, _, item, result in answers(turn)} if turn.calls else {}
         parts: list[Any] = []
         for item in turn.items:
@@ -347,7 +362,7 @@ class UIWriter(Writer):
             parts += [] if part is None else [part]
         return parts
 
-    def _call(self, call: Item, what: Call, item: Item | None, result: Result | None) -> dict[str, Any]:
+    def _call(self, call: FormItem, what: Call, item: FormItem | None, result: Result | None) -> dict[str, Any]:
         native = self.native(call)
         part: dict[str, Any] = native or call_part(what, what.id or "")
         if part["toolCallId"] != what.id:
@@ -357,7 +372,7 @@ class UIWriter(Writer):
         self.native(item)
         return with_result({key: value for key, value in part.items() if key not in _OF_RESULTS}, result)
 
-    def _part(self, item: Item, role: str) -> Any:
+    def _part(self, item: FormItem, role: str) -> Any:
         what, native = item.what, self.native(item)
         kind = str(object_at(native).get("type"))
         # A system has text alone; a user has text, files and data.

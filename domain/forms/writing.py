@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from .items import TOOL, Call, Dropped, File, Item, Json, Own, Reasoning, Result, Source, Text
+from .items import TOOL, Call, Dropped, File, FormItem, Json, Own, Reasoning, Result, Source, Text
 from .plain import compact, object_at, parsed
 
 _ASIDE: Final = frozenset({"citations", "annotations", "cache_control", "thoughtSignature", "thought_signature"})
@@ -17,7 +17,7 @@ Sources = Sequence[Source]
 """Stored messages of one form, in order."""
 
 
-class Turn(msgspec.Struct):
+class WrittenTurn(msgspec.Struct):
     """
     A turn: what somebody said, and of an assistant's calls the results, which follow it.
 
@@ -32,10 +32,10 @@ class Turn(msgspec.Struct):
 
     role: str
     name: str | None
-    items: list[Item]
+    items: list[FormItem]
     sources: list[int]
-    calls: list[Item] = []
-    results: list[Item | None] = []
+    calls: list[FormItem] = []
+    results: list[FormItem | None] = []
     has_results: bool = False
     is_told: bool = True
 
@@ -54,7 +54,7 @@ class Writer:
     has_files: ClassVar[str] = ""
     """The files that the form has, in words, for those that are left out."""
 
-    def __init__(self, turns: Sequence[Turn], dropped: list[Dropped], kin: frozenset[str]) -> None:
+    def __init__(self, turns: Sequence[WrittenTurn], dropped: list[Dropped], kin: frozenset[str]) -> None:
         self.turns, self.dropped, self.kin = turns, dropped, kin
         self.messages: list[Any] = []
         self.ids: set[str] = set()
@@ -68,7 +68,7 @@ class Writer:
         self.ids.add(message_id)
         return message_id
 
-    def takes(self, turns: Sequence[Turn], sources: Sources) -> bool:  # noqa: ARG002 - for others to decide
+    def takes(self, turns: Sequence[WrittenTurn], sources: Sources) -> bool:  # noqa: ARG002 - for others to decide
         """Whether turns can be given as they came, in messages of this form of which nothing was moved, added or renamed."""
         return True
 
@@ -76,14 +76,14 @@ class Writer:
         """Give messages of this form as they came."""
         self.messages += [source.data for source in sources]
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         """Write a turn anew."""
         raise NotImplementedError
 
     def finish(self, ids: Sequence[str]) -> None:
         """Change what the messages must not have together, once all are written; `ids` has the stored message that each begins with."""
 
-    def native(self, item: Item) -> Any:
+    def native(self, item: FormItem) -> Any:
         """Return the block of an item as it came, if it is of this form; else None, and what its fields said to another API is dropped."""
         block = item.native
         # Blocks of its own form keep marks for caches, signatures, and fields that are not known here.
@@ -95,11 +95,11 @@ class Writer:
                     self.dropped.append(Dropped(item.source.id, key, f"the form {item.source.form} alone has it"))
         return None
 
-    def _blocks(self, items: Iterable[Item]) -> list[Any]:
+    def _blocks(self, items: Iterable[FormItem]) -> list[Any]:
         """Return the blocks for items, without those that are left out."""
         return [block for item in items if (block := self._block(item)) is not None]
 
-    def _block(self, item: Item) -> Any:
+    def _block(self, item: FormItem) -> Any:
         """Return the block of an item: as it came, if it came in this form, else a new one. None where there is none, which is noted."""
         what, native = item.what, self.native(item)
         if type(what) is Call:
@@ -112,27 +112,27 @@ class Writer:
             self.lose(item, self.has_files)
         return block
 
-    def _call_block(self, item: Item, call: Call, native: Any) -> Any:  # noqa: ARG002 - for forms whose calls are blocks
+    def _call_block(self, item: FormItem, call: Call, native: Any) -> Any:  # noqa: ARG002 - for forms whose calls are blocks
         """Return the block of a call, under the id and the name that it has here; None where the form has none for it."""
         return native
 
-    def _new_block(self, item: Item) -> Any:
+    def _new_block(self, item: FormItem) -> Any:
         """Return a new block for an item; None where the form has none for it."""
         raise NotImplementedError
 
-    def _contents(self, item: Item, result: Result) -> list[Any]:
+    def _contents(self, item: FormItem, result: Result) -> list[Any]:
         """Return the blocks for what a result says, values as texts."""
         pieces = [Text(result.content)] if isinstance(result.content, str) else result.content
         texts = [Text(compact(piece.value)) if isinstance(piece, Json) else piece for piece in pieces]
-        return self._blocks(Item(TOOL, text, item.source) for text in texts)
+        return self._blocks(FormItem(TOOL, text, item.source) for text in texts)
 
-    def _files_behind(self, call: Call, item: Item, result: Result) -> list[Any]:
+    def _files_behind(self, call: Call, item: FormItem, result: Result) -> list[Any]:
         """Return the blocks that tell a result's files behind all results, where an API takes no files within; none without files."""
         pieces = [] if isinstance(result.content, str) else result.content
-        blocks = self._blocks(Item(TOOL, piece, item.source) for piece in pieces if isinstance(piece, File | Own))
+        blocks = self._blocks(FormItem(TOOL, piece, item.source) for piece in pieces if isinstance(piece, File | Own))
         return [{"type": "text", "text": f"Files in the result of {call.name} ({call.id}):"}, *blocks] if blocks else []
 
-    def lose(self, item: Item, why: str = "") -> None:
+    def lose(self, item: FormItem, why: str = "") -> None:
         """Note that an item is left out."""
         what, kind = item.what, "file"
         if isinstance(what, Reasoning):
@@ -144,7 +144,7 @@ class Writer:
             kind = "call" if isinstance(what, Call) else "result"
         self.dropped.append(Dropped(item.source.id, kind, why))
 
-    def lose_name(self, turn: Turn) -> None:
+    def lose_name(self, turn: WrittenTurn) -> None:
         """Note that the name of a participant is left out, if a turn has one."""
         if turn.name is not None:
             self.dropped.append(Dropped(turn.items[0].source.id, "name", f"{self.form} has no names"))
@@ -154,18 +154,18 @@ INTERRUPTED: Final = "interrupted"
 """The result of a call that nobody answered."""
 
 
-def interrupted(call: Item) -> Item:
+def interrupted(call: FormItem) -> FormItem:
     """Return the result of a call that has none."""
     assert isinstance(call.what, Call), "calls have results"
-    return Item(TOOL, Result(call.what.id, call.what.name, INTERRUPTED, is_error=True), call.source)
+    return FormItem(TOOL, Result(call.what.id, call.what.name, INTERRUPTED, is_error=True), call.source)
 
 
-def sources_of(items: Iterable[Item | None]) -> list[Source]:
+def sources_of(items: Iterable[FormItem | None]) -> list[Source]:
     """Return the messages that items are from, each once."""
     return [*{id(item.source): item.source for item in items if item is not None}.values()]
 
 
-def answers(turn: Turn, *, is_all: bool = False) -> Iterator[tuple[Item, Call, Item, Result]]:
+def answers(turn: WrittenTurn, *, is_all: bool = False) -> Iterator[tuple[FormItem, Call, FormItem, Result]]:
     """Yield the calls of a turn that have a result, each with its result; with `is_all` the others too, with an error, as most APIs take all or none."""
     for call, own_result in zip(turn.calls, turn.results, strict=True):
         result = interrupted(call) if own_result is None and is_all else own_result

@@ -108,22 +108,22 @@ class StoreAtRest:
 
     @property
     def log(self) -> LedgerLog:
-        """Implement `LedgerStore.log`."""
+        """Implement `StorePort.log`."""
         return self._opened().log
 
     @property
     def live(self) -> LiveStreams:
-        """Implement `LedgerStore.live`."""
+        """Implement `StorePort.live`."""
         return self._opened().live
 
     @property
     def meaning(self) -> "Meaning":
-        """Implement `LedgerStore.meaning`."""
+        """Implement `StorePort.meaning`."""
         return self._opened().meaning
 
     @property
     def scratch(self) -> "Scratch":
-        """Implement `LedgerStore.scratch`."""
+        """Implement `StorePort.scratch`."""
         return self._opened().scratch
 
     def execute(
@@ -135,7 +135,7 @@ class StoreAtRest:
         kind: EventKind | None = None,
         timeout_s: float = RETRY_S,
     ) -> list[Recorded]:
-        """Implement `LedgerStore.execute`."""
+        """Implement `StorePort.execute`."""
         return self._opened().execute(streams, key, decide, kind=kind, timeout_s=timeout_s)
 
     def execute_on_stream(
@@ -147,7 +147,7 @@ class StoreAtRest:
     def begin(
         self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]
     ) -> list[Callable[[], list[Recorded]]]:
-        """Implement `LedgerStore.begin`."""
+        """Implement `StorePort.begin`."""
         return self._opened().begin(streams, decisions)
 
     def begin_on_streams(self, decisions: Sequence[OnStream[S]]) -> list[Callable[[], list[Recorded]]]:
@@ -155,29 +155,29 @@ class StoreAtRest:
         return self._opened().begin_on_streams(decisions)
 
     def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> Command:
-        """Implement `LedgerStore.submit`."""
+        """Implement `StorePort.submit`."""
         return self._opened().submit(chat_id, decide, kind, on_end)
 
     def erase_deleted(self) -> None:
-        """Implement `LedgerStore.erase_deleted`."""
+        """Implement `StorePort.erase_deleted`."""
         self._opened().erase_deleted()
 
     def finish_erasures(self) -> None:
-        """Implement `LedgerStore.finish_erasures`."""
+        """Implement `StorePort.finish_erasures`."""
         self._opened().finish_erasures()
 
     def sweep_large(self) -> int:
-        """Implement `LedgerStore.sweep_large`."""
+        """Implement `StorePort.sweep_large`."""
         return self._opened().sweep_large()
 
     def catch_up(self, position: int | None, timeout_s: float) -> int:
-        """Implement `LedgerStore.catch_up`."""
+        """Implement `StorePort.catch_up`."""
         return self._opened().catch_up(position, timeout_s)
 
     def page(
         self, after: int, *, stream_id: str | None = None, limit: int | None = None, is_woken: bool = False
     ) -> Sequence[Recorded]:
-        """Implement `LedgerStore.page`."""
+        """Implement `StorePort.page`."""
         store = self._opened()
         if limit is None:
             return store.page(after, stream_id=stream_id, is_woken=is_woken)
@@ -186,13 +186,13 @@ class StoreAtRest:
     def events(
         self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
     ) -> Iterator[Recorded]:
-        """Implement `LedgerStore.events`."""
+        """Implement `StorePort.events`."""
         return self._opened().events(after, stream_id=stream_id, is_closed=is_closed)
 
     def event_bytes(self, position: int) -> bytes | None:
-        """Implement `LedgerStore.event_bytes`."""
+        """Implement `StorePort.event_bytes`."""
         return self._opened().event_bytes(position)
 
     def whole(self, task: AdminTask) -> "Store":
-        """Implement `LedgerStore.whole`."""
+        """Implement `StorePort.whole`."""
         return self._opened().whole(task)

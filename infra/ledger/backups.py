@@ -40,10 +40,10 @@ class BackupMethods(LedgerPart):
         makes a ledger of it.
         """
         from ..store.backup.writing import write_backup
-        from ..store.quarantine import Refusal
+        from ..store.quarantine import QuarantineRefusal
 
         store = self._store.whole("backup")
         store.check_open()
         refuse = store.index.refuse
-        quarantined = refuse.streams if isinstance(refuse, Refusal) else ()
+        quarantined = refuse.streams if isinstance(refuse, QuarantineRefusal) else ()
         return write_backup(store.log, folder, quarantined=quarantined, progress=progress or no_progress)

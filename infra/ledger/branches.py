@@ -29,7 +29,7 @@ from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import ChatsToRead
 from .drafts import new_id
-from .port import LedgerPart, LedgerStore
+from .port import LedgerPart, StorePort
 from .scopes.as_of import AsOfStore, find_point
 
 
@@ -287,7 +287,7 @@ class BranchMethods(LedgerPart):
             return snapshot.chat(chat_id).branches()
 
 
-def branch_after(store: LedgerStore, chat_id: str, recorded: Sequence[Recorded], name: str) -> Branch:
+def branch_after(store: StorePort, chat_id: str, recorded: Sequence[Recorded], name: str) -> Branch:
     """
     Return the branch that a commit activated, made or renamed; the branch of that name when nothing was written.
 

@@ -55,7 +55,7 @@ from chatledger.projections.versioned.reader import IndexedVersioned
 from ..log.envelope import clock_ms
 from ..store.commands import ChatsToRead
 from .drafts import new_id
-from .port import LedgerPart, LedgerStore, store_of
+from .port import LedgerPart, StorePort, store_of
 
 T = TypeVar("T", ImportedMessage, ImportedBranch, ImportedCheckpoint, ImportedRegeneration)
 
@@ -322,7 +322,7 @@ def _exported(form: type[T], value: Message | Branch | Checkpoint | Regeneration
 class _Import:
     """A conversation that is taken in, in as many commits as it takes."""
 
-    def __init__(self, store: LedgerStore, chat: ImportedChat, on_change: OnChange) -> None:
+    def __init__(self, store: StorePort, chat: ImportedChat, on_change: OnChange) -> None:
         with store.snapshot() as snapshot:
             is_limited = snapshot.user_id is not None
         # A file that a user was sent must let nobody into what the user imports.

@@ -10,7 +10,7 @@ from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import MemberRole
 
-from .port import HeldStore, LedgerStore
+from .port import HeldStore, StorePort
 from .sweeper import Sweeper
 from .view import LedgerMethods, TimeTravelMethods
 
@@ -31,7 +31,7 @@ class Ledger(LedgerMethods, TimeTravelMethods):
         self._sweeper = None if sweep_every_s is None else Sweeper(self.sweep, every_s=sweep_every_s)
 
     @property
-    def _store(self) -> LedgerStore:
+    def _store(self) -> StorePort:
         if self._is_closed:
             raise LedgerClosedError(_CLOSED)
         return self._held.store
@@ -108,7 +108,7 @@ class UserLedger(Ledger):
         self._whole, self.user_id, self._user, self._of_user = whole, user.id, user, UserStore
 
     @property
-    def _store(self) -> LedgerStore:
+    def _store(self) -> StorePort:
         if self._is_over():
             raise LedgerClosedError(_CLOSED)
         return self._of_user(self._held.store, self._user)

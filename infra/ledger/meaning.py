@@ -37,7 +37,7 @@ from chatledger.projections.search.search import Scope, ask
 
 from ..store.meaning import NO_EMBEDDING
 from ..store.vector_folders import read
-from .port import LedgerSnapshot, LedgerStore
+from .port import LedgerSnapshot, StorePort
 from .searching import SearchRequest, hit_of, search_words, searched_by
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _DEPTHS: Final = 3
 _Key = tuple[str, str]
 
 
-def search_meaning(store: LedgerStore, request: SearchRequest, mode: SearchMode, embed: Embedding | None) -> SearchHits:
+def search_meaning(store: StorePort, request: SearchRequest, mode: SearchMode, embed: Embedding | None) -> SearchHits:
     """Find messages by their meaning, or by both; see `SearchMethods.search`."""
     embedding = embed or store.meaning.embedding
     if embedding is None:
@@ -122,7 +122,7 @@ class _Extent(NamedTuple):
     is_behind: bool
 
 
-def _extent(store: LedgerStore, request: SearchRequest, taken_in: TakenIn | None) -> _Extent:
+def _extent(store: StorePort, request: SearchRequest, taken_in: TakenIn | None) -> _Extent:
     with store.snapshot(request.chats) as snapshot:
         searched = searched_by(snapshot, request)
         is_past, chat_nos = snapshot.is_past, searched.chat_nos
@@ -192,7 +192,7 @@ def _depth(request: SearchRequest) -> int | None:
 
 
 def _by_meaning(
-    store: LedgerStore, request: SearchRequest, embedding: Embedding, near: Sequence[Near]
+    store: StorePort, request: SearchRequest, embedding: Embedding, near: Sequence[Near]
 ) -> list[SearchHit]:
     """Return the nearest messages."""
     end = _end(request)
@@ -233,7 +233,7 @@ def _near_hits(
 
 
 def _by_both(
-    store: LedgerStore, request: SearchRequest, embedding: Embedding, near: Sequence[Near], pending: int
+    store: StorePort, request: SearchRequest, embedding: Embedding, near: Sequence[Near], pending: int
 ) -> SearchHits:
     """Merge the messages nearest in meaning with those found by words."""
     depth = _depth(request)
@@ -274,7 +274,7 @@ def _word_hits(scope: Scope, request: SearchRequest, only: Filter, depth: int | 
     return [hit_of(snippets, hit) for hit in answer.hits], answer.is_degraded
 
 
-def await_vectors(store: LedgerStore, timeout_s: float) -> int:
+def await_vectors(store: StorePort, timeout_s: float) -> int:
     """Wait until the present messages have vectors; return the number of those without. See `SearchMethods.embed_pending`."""
     embedding = store.meaning.embedding
     if embedding is None:

@@ -10,7 +10,7 @@ from chatledger.domain.values import Member, MemberRole
 from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import ChatsToRead
-from .port import LedgerPart, LedgerStore
+from .port import LedgerPart, StorePort
 
 
 class MemberMethods(LedgerPart):
@@ -98,7 +98,7 @@ class MemberMethods(LedgerPart):
             return snapshot.chat(chat_id).members()
 
 
-def check_may_write(store: LedgerStore, chat_id: str) -> None:
+def check_may_write(store: StorePort, chat_id: str) -> None:
     """
     Check that what is written beside the log may be: a live stream, or the end of a run that is being executed.
 

@@ -24,7 +24,7 @@ from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import ChatsToRead
 from .drafts import Messages, as_drafts
-from .port import LedgerPart, LedgerSnapshot, LedgerStore, store_of
+from .port import LedgerPart, LedgerSnapshot, StorePort, store_of
 
 OnExisting = Literal["raise", "skip"]
 
@@ -290,7 +290,7 @@ class MessageMethods(LedgerPart):
             )
 
 
-def append_now(store: LedgerStore, chat_id: str, appending: Appending) -> list[Message]:
+def append_now(store: StorePort, chat_id: str, appending: Appending) -> list[Message]:
     """Append messages; see `MessageMethods.append`."""
     written = store.execute(CHATS, chat_id, appending.decided, kind=appending.kind)
     return _stored(store, chat_id, appending.drafts, written)
@@ -315,7 +315,7 @@ def begin_append(
     return end
 
 
-def _stored(store: LedgerStore, chat_id: str, drafts: list[NewMessage], written: list[Recorded]) -> list[Message]:
+def _stored(store: StorePort, chat_id: str, drafts: list[NewMessage], written: list[Recorded]) -> list[Message]:
     """Return the messages as they are stored: those just written, and those that were there."""
     bodies = [recorded.event.body for recorded in written]
     new = {

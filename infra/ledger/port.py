@@ -150,7 +150,7 @@ class LedgerSnapshot(Protocol):
         ...
 
 
-class LedgerStore(Protocol):
+class StorePort(Protocol):
     """All that ledgers, and what stands on them, know of a store. See `Store` for details and errors."""
 
     @property
@@ -259,7 +259,7 @@ class LedgerStore(Protocol):
         ...
 
 
-class WholeStore(LedgerStore, Protocol):
+class WholeStore(StorePort, Protocol):
     """The store of all users, which those of one user and of one moment stand on. See `Store`."""
 
     def snapshot(self, chats: ChatsToRead = ..., /) -> AbstractContextManager[Snapshot]:
@@ -309,12 +309,12 @@ class LedgerPart:
     """A part of a ledger: its methods on one matter."""
 
     @property
-    def _store(self) -> LedgerStore:
+    def _store(self) -> StorePort:
         """The store, if the ledger is open. Raises `LedgerClosedError`."""
         raise NotImplementedError
 
 
-def store_of(ledger: LedgerPart) -> LedgerStore:
+def store_of(ledger: LedgerPart) -> StorePort:
     """
     Return what a ledger stands on, for the parts of chatledger that are not among its methods.
 

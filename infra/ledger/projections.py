@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from .port import LedgerPart, LedgerStore, store_of
+from .port import LedgerPart, StorePort, store_of
 
 if TYPE_CHECKING:
     from chatledger.projections.custom.rows import ProjectionView
@@ -60,7 +60,7 @@ def begin_view(
     return view, lambda: projections.end_view(view), projections.inside
 
 
-def _of_all_users(store: LedgerStore) -> "CustomProjections":
+def _of_all_users(store: StorePort) -> "CustomProjections":
     whole = store.whole("projections")
     whole.check_open()
     return whole.projections

@@ -25,7 +25,7 @@ from chatledger.projections.log.kinds import CHATS, THREADS
 from ..store.commands import ChatsToRead
 from .drafts import new_id
 from .messages import place_in
-from .port import LedgerPart, LedgerStore
+from .port import LedgerPart, StorePort
 
 
 class RegenerationMethods(LedgerPart):
@@ -238,7 +238,7 @@ class RegenerationMethods(LedgerPart):
         return regeneration
 
 
-def carry_on(store: LedgerStore, chat_id: str, regeneration_id: str | None) -> None:
+def carry_on(store: StorePort, chat_id: str, regeneration_id: str | None) -> None:
     """Carry over what was too much for one commit, or was left by a call that was interrupted; mostly nothing."""
     while regeneration_id is not None:
         # Mostly there is nothing to carry over, which a look at the index tells without a command.

@@ -19,7 +19,7 @@ from chatledger.projections.log.kinds import CHATS
 from ..log.envelope import clock_ms
 from ..store.commands import ChatsToRead
 from .fitting import read_for_model
-from .port import LedgerPart, LedgerStore
+from .port import LedgerPart, StorePort
 
 MAX_LOST_SWAPS: Final = 5
 """A save gives up after others moved the head so many times in a row."""
@@ -138,7 +138,7 @@ def _planned(chat: IndexedChat, save: Save) -> _PlannedSave:
     return _PlannedSave(branch.head_message_id, branch.name if created is None else created.name, base, new)
 
 
-def foresee_save(store: LedgerStore, chat_id: str, save: Save) -> Foreseen:
+def foresee_save(store: StorePort, chat_id: str, save: Save) -> Foreseen:
     """
     Return what a save would add at this moment, whatever the length of the chain that it adds to. The errors are those of `save`.
 

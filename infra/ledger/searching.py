@@ -12,7 +12,7 @@ from chatledger.domain.values import SearchHit, SearchHits
 from chatledger.projections.chat.reader import IndexedChat
 
 from ..store.commands import ChatsToRead
-from .port import LedgerSnapshot, LedgerStore
+from .port import LedgerSnapshot, StorePort
 
 if TYPE_CHECKING:
     from chatledger.domain.search.snippets import Snippets
@@ -73,7 +73,7 @@ def searched_by(snapshot: LedgerSnapshot, request: SearchRequest) -> Searched:
     return Searched(chat, [chat.chat_no], {} if row.place is None else chat.chains.runs(row.place))
 
 
-def search_words(store: LedgerStore, request: SearchRequest) -> SearchHits:
+def search_words(store: StorePort, request: SearchRequest) -> SearchHits:
     """Find messages by their words."""
     # NumPy and the patterns of words take a tenth of a second to import: only programs that search pay for it.
     from chatledger.domain.search.query import parse

@@ -19,7 +19,7 @@ from chatledger.projections.versioned.lists import due_values, listed_values
 from chatledger.projections.versioned.reader import IndexedVersioned, named_damage
 
 from ..log.envelope import acting_unless_named
-from .port import LedgerSnapshot, LedgerStore
+from .port import LedgerSnapshot, StorePort
 
 SWEEPER: Final = "chatledger:sweeper"
 """The actor of deletions by sweeps, unless the caller has one."""
@@ -27,7 +27,7 @@ _PAGE: Final = 100
 _logger = logging.getLogger(__name__)
 
 
-def sweep(store: LedgerStore, *, until: int, limit: int | None = None) -> Swept:
+def sweep(store: StorePort, *, until: int, limit: int | None = None) -> Swept:
     """
     Delete the chats that ended at `until`, in ms, or before, and then the threads, states and items; the longest due first, at most `limit`.
 
@@ -74,7 +74,7 @@ def _due(snapshot: LedgerSnapshot, until: int, more: int) -> Iterator[tuple[str,
             yield family.name, record.key
 
 
-def sweep_states(store: LedgerStore, *, expired_at: int, updated_before: int | None, user_id: str | None) -> int:
+def sweep_states(store: StorePort, *, expired_at: int, updated_before: int | None, user_id: str | None) -> int:
     """
     Erase the states and items (of a user) that have expired at a moment, in ms, and the states that have no version since another one.
 
@@ -109,7 +109,7 @@ def sweep_states(store: LedgerStore, *, expired_at: int, updated_before: int | N
 
 
 def _erase(
-    store: LedgerStore,
+    store: StorePort,
     kind: StreamKind[IndexedVersioned],
     key: str,
     *,

@@ -50,7 +50,7 @@ from ..store.commands import ChatsToRead
 from .ledger import Ledger
 from .messages import place_in
 from .parts import ListOrder, place_of, take_part
-from .port import LedgerSnapshot, LedgerStore, store_of
+from .port import LedgerSnapshot, StorePort, store_of
 
 __all__ = [
     "MARSHAL_VERSION",
@@ -194,7 +194,7 @@ class Threads:
         return self._ledger
 
     @property
-    def _store(self) -> LedgerStore:
+    def _store(self) -> StorePort:
         return store_of(self._ledger)
 
     def put_checkpoint(
@@ -567,7 +567,7 @@ class Threads:
                 # Another one may have deleted the source before the copy was on the log.
                 check_source(target_id, target.beside(thread_stream(source_id)), clock_ms())
 
-    def _settled(self, thread_id: str | None = None) -> LedgerStore:
+    def _settled(self, thread_id: str | None = None) -> StorePort:
         """Return the store after the writes were stored that wait, of one thread or of all. Raises why those of a thread could not be."""
         store = self._store
         store.task_writes.settle(thread_id)
@@ -580,9 +580,7 @@ class Threads:
         return len(self._settled(thread_id).execute(THREADS, thread_id, decide))
 
 
-def _store_writes(
-    store: LedgerStore, thread_id: str, place: tuple[str, str], tasks: Sequence[TaskPut]
-) -> list[Recorded]:
+def _store_writes(store: StorePort, thread_id: str, place: tuple[str, str], tasks: Sequence[TaskPut]) -> list[Recorded]:
     return store.execute(THREADS, thread_id, lambda state, now: decide_writes(state, *place, tasks, now))
 
 

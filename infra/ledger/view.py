@@ -19,7 +19,7 @@ from .live import LiveMethods
 from .log import LogMethods
 from .members import MemberMethods
 from .messages import MessageMethods
-from .port import LedgerPart, LedgerStore
+from .port import LedgerPart, StorePort
 from .projections import ProjectionMethods
 from .proof import ProofMethods
 from .regenerations import RegenerationMethods
@@ -65,7 +65,7 @@ class _AsOfReader(LedgerMethods):
         self._as_of_store, self._read = as_of_store, store
 
     @property
-    def _store(self) -> LedgerStore:
+    def _store(self) -> StorePort:
         return self._read
 
     def _is_over(self) -> bool:
@@ -105,7 +105,7 @@ class LedgerView(LedgerPart):
         self._events_reader = _AsOfReader(store, AsOfEvents(store))
 
     @property
-    def _store(self) -> LedgerStore:
+    def _store(self) -> StorePort:
         return self._as_of_store
 
     get_chat = _as_of(LedgerMethods.get_chat)

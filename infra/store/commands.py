@@ -56,7 +56,7 @@ class ChatsToRead(NamedTuple):
 NO_CHATS: Final = ChatsToRead()
 
 
-class Limits(NamedTuple):
+class EventLimits(NamedTuple):
     """The most bytes of an event as the log stores it, and of the data of a message, which may be stored beside it."""
 
     event_bytes: int
@@ -108,7 +108,7 @@ class Command:
         self._done.acquire()
         self._on_end = on_end or self._done.release
 
-    def look(self, snapshot: Snapshot, limits: Limits) -> None:
+    def look(self, snapshot: Snapshot, limits: EventLimits) -> None:
         """Read the state and decide on it, unless the command was carried out before. Raises what the decision says."""
         self.position = snapshot.state.position
         state = self._read(snapshot)

@@ -23,7 +23,7 @@ from chatledger.projections.projector import Projector
 from chatledger.projections.snapshot import Snapshot
 
 from ..log.port import Appends, EventLog
-from .commands import Command, Limits
+from .commands import Command, EventLimits
 
 _MOST: Final = 64
 """So many commands are carried out together, at most: who comes next waits for all of them."""
@@ -47,7 +47,7 @@ class GroupCommit:
         log: EventLog,
         index: Index,
         projector: Projector,
-        limits: Limits,
+        limits: EventLimits,
         *,
         note: Callable[[Recorded], None],
     ) -> None:

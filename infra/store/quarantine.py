@@ -145,7 +145,7 @@ class Quarantine:
         if not refused:
             return refuse_nothing
         said = {name: describe_quarantined(folder, stream) for name, (folder, stream) in refused.items()}
-        return Refusal(said, tuple(stream for _, stream in refused.values()))
+        return QuarantineRefusal(said, tuple(stream for _, stream in refused.values()))
 
     def give_up(self, stream: str, *, now: int) -> QuarantinedStream:
         """
@@ -183,7 +183,7 @@ class Quarantine:
         return Path(shutil.move(files, folder))
 
 
-class Refusal:
+class QuarantineRefusal:
     """Refuses streams, with what is to be said of each."""
 
     def __init__(self, said: Mapping[str, str], streams: tuple[QuarantinedStream, ...]) -> None:

@@ -36,7 +36,7 @@ from ..log.envelope import current
 from ..log.port import READ_PAGE, EventLog, LostRaceError
 from ..log.witness import LastSeen, Witness, refuse_if_regressed
 from .cascades import Cascades
-from .commands import NO_CHATS, RETRY_S, ChatsToRead, Command, Decide, EventKind, Limits, OnStream, S
+from .commands import NO_CHATS, RETRY_S, ChatsToRead, Command, Decide, EventKind, EventLimits, OnStream, S
 from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
@@ -92,7 +92,7 @@ class Store:
         self.projector = Projector(index, log)
         self._reading = CheckedReading(log, index, self.projector)
         self.projections = CustomProjections(index, self._reading.page)
-        limits = Limits(min(max_event_bytes, log.max_event_bytes or max_event_bytes), max_message_bytes)
+        limits = EventLimits(min(max_event_bytes, log.max_event_bytes or max_event_bytes), max_message_bytes)
         self._commits = GroupCommit(log, index, self.projector, limits, note=self._note)
         self._on_close = on_close
         self._pid = os.getpid()

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, get_args
 
-from chatledger.domain.forms.items import Call, Item, Result, Source, Text
+from chatledger.domain.forms.items import Call, FormItem, Result, Source, Text
 from chatledger.domain.forms.model import Form, FormName
 from chatledger.domain.forms.plain import object_at, text_at
 from chatledger.domain.forms.reading import items_of, known_form, parts_of, role_of, text_of
@@ -110,7 +110,7 @@ def _marks(chain: Sequence[Source]) -> Iterator[tuple[str, str, str | None, str]
     """Yield the marks in a chain: what they are in, of a result the mark of its call, and the message."""
     calls: dict[str | None, str] = {}
     for message in chain:
-        items: list[Item] = items_of(message.form, message.data, message.name, message)
+        items: list[FormItem] = items_of(message.form, message.data, message.name, message)
         for item in items:
             what = item.what
             if isinstance(what, Text):

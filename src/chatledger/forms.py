@@ -6,7 +6,7 @@ from chatledger.domain.forms.items import (
     Call,
     Dropped,
     File,
-    Item,
+    FormItem,
     Json,
     Own,
     Reasoning,
@@ -19,7 +19,7 @@ from chatledger.domain.forms.items import (
 from chatledger.domain.forms.model import ANY, Form, FormName, Rules
 from chatledger.domain.forms.reading import items_of, known_form, known_forms, register
 from chatledger.domain.forms.translate import Translated, translate
-from chatledger.domain.forms.writing import Turn, Writer, answers, arguments_of, input_of, result_text
+from chatledger.domain.forms.writing import Writer, WrittenTurn, answers, arguments_of, input_of, result_text
 from chatledger.infra.ledger.langchain import to_langchain
 
 __all__ = [
@@ -28,8 +28,8 @@ __all__ = [
     "Dropped",
     "File",
     "Form",
+    "FormItem",
     "FormName",
-    "Item",
     "Json",
     "OpenCalls",
     "Own",
@@ -41,9 +41,9 @@ __all__ = [
     "StrayResults",
     "Text",
     "Translated",
-    "Turn",
     "What",
     "Writer",
+    "WrittenTurn",
     "answers",
     "arguments_of",
     "input_of",

@@ -9,20 +9,20 @@ from tests.domain.forms.rules_of_frameworks import RULES
 
 from chatledger.domain.forms import openai, reading
 from chatledger.domain.forms.openai import OpenAIWriter
-from chatledger.forms import Form, Turn, known_forms, register
+from chatledger.forms import Form, WrittenTurn, known_forms, register
 from chatledger.testing import check_form
 
 
 class _Silent(OpenAIWriter):
     """Leaves out what an assistant says, and does not say so."""
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         if turn.role != "assistant":
             super().write(turn)
 
 
 class _Twice(OpenAIWriter):
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         super().write(turn)
         if turn.role == "user":
             super().write(turn)
@@ -31,7 +31,7 @@ class _Twice(OpenAIWriter):
 class _Swapped(OpenAIWriter):
     """Gives each call the result of another one."""
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         super().write(turn)
         results = [message for message in self.messages if message["role"] == "tool"][
             -len(turn.calls) or len(self.messages) :
@@ -44,7 +44,7 @@ class _Swapped(OpenAIWriter):
 class _Counting(OpenAIWriter):
     """Says in each message how many there are."""
 
-    def write(self, turn: Turn) -> None:
+    def write(self, turn: WrittenTurn) -> None:
         super().write(turn)
         self.messages = [{**message, "of": len(self.turns)} for message in self.messages]
 

@@ -10,7 +10,7 @@ import msgspec
 from chatledger.domain.errors import ChatledgerError
 from chatledger.domain.wire import Value
 
-from .problems import MEDIA_TYPE, Problem, status_of
+from .problems import MEDIA_TYPE, ProblemDetails, status_of
 from .routing import EVENTS, IDEMPOTENCY_KEY, KEY, LAST_ID, POSITION, WAIT_FOR, Route
 
 _REFERENCE: Final = "#/components/schemas/{name}"
@@ -121,7 +121,7 @@ def _share_parameters(paths: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _shared_responses(by_kind: "_ByKind") -> dict[str, Any]:
-    content = {MEDIA_TYPE: {"schema": by_kind(Problem)}}
+    content = {MEDIA_TYPE: {"schema": by_kind(ProblemDetails)}}
     return {
         name: {"description": words} if status == 304 else {"description": words, "content": content}
         for status, (name, words) in _STATUSES.items()
@@ -143,7 +143,7 @@ class _ByKind:
 
 
 def _kinds(routes: Sequence[Route]) -> list[Any]:
-    kinds: list[Any] = [Problem]
+    kinds: list[Any] = [ProblemDetails]
     for route in routes:
         parameters = [*route.in_path.values(), *([] if route.body is None else [route.body])]
         kinds.extend(parameter.kind for parameter in parameters if parameter.kind is not bytes)

@@ -75,7 +75,7 @@ _TITLES: Final = {
 }
 
 
-class Problem(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ProblemDetails(msgspec.Struct, kw_only=True, omit_defaults=True):
     """
     A problem: `type` names the error, `title` says what it is, `detail` what happened, to which id, and what to do.
 

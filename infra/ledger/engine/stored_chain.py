@@ -8,7 +8,7 @@ from chatledger.domain.values import Message
 from chatledger.projections.chat.chains import Chains, Place
 
 from ...store.commands import ChatsToRead
-from ..port import LedgerStore
+from ..port import StorePort
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class ChainReader:
         head: The id of its last message; None for an empty chain, which also a chat has that was deleted meanwhile.
     """
 
-    def __init__(self, store: LedgerStore, head: str | None) -> None:
+    def __init__(self, store: StorePort, head: str | None) -> None:
         self._store, self._head = store, head
 
     @property

@@ -13,7 +13,7 @@ from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChatledgerError, ConflictError, InvalidValueError, LedgerClosedError
 from chatledger.domain.limits import check_count
 
-from ..port import LedgerStore
+from ..port import StorePort
 from .filter import is_gone
 from .members import FeedMember
 
@@ -49,7 +49,7 @@ class Cursor:
 
     def __init__(
         self,
-        store: LedgerStore,
+        store: StorePort,
         keep: Callable[[Recorded], bool],
         *,
         after: int,

@@ -14,7 +14,7 @@ from chatledger.projections.log.entries import entry_at, is_deleted
 from chatledger.projections.log.kinds import kind_of
 
 from ..expiry import bound_ms
-from ..port import LedgerStore
+from ..port import StorePort
 
 if TYPE_CHECKING:
     from ..scopes.user_store import Owners
@@ -66,7 +66,7 @@ class HistoryFilter:
         )
 
 
-def is_gone(store: LedgerStore, recorded: Recorded) -> bool:
+def is_gone(store: StorePort, recorded: Recorded) -> bool:
     """
     Return whether an event that was read a moment ago must not be shown any more.
 

@@ -22,7 +22,7 @@ from ...log.envelope import clock_ms
 from ...store.commands import ChatsToRead
 from ..ledger import Ledger
 from ..parts import Shown, place_of, take_part
-from ..port import LedgerStore, store_of
+from ..port import StorePort, store_of
 from ..scopes.as_of import AsOfPoint, find_point
 from ..sweeper import sweep_states
 
@@ -50,7 +50,7 @@ class StoredStates:
         self._ledger = ledger
 
     @property
-    def _store(self) -> LedgerStore:
+    def _store(self) -> StorePort:
         return store_of(self._ledger())
 
     def read(

@@ -38,7 +38,7 @@ from ...store.commands import ChatsToRead
 from ..graph.settings import MAX_STATE_BYTES, milliseconds
 from ..graph.stored import version_at
 from ..ledger import Ledger, UserLedger
-from ..port import LedgerSnapshot, LedgerStore, store_of
+from ..port import LedgerSnapshot, StorePort, store_of
 from ..scopes.as_of import AsOfPoint, find_point
 from .values import Item, ItemPut, ItemVersion
 
@@ -50,11 +50,11 @@ Wait = Callable[[], list[Recorded]]
 class ItemReader:
     """The methods of an item store that read, now or as of an earlier moment."""
 
-    def __init__(self, store: Callable[[], LedgerStore], user_id: str, point: AsOfPoint | None = None) -> None:
+    def __init__(self, store: Callable[[], StorePort], user_id: str, point: AsOfPoint | None = None) -> None:
         self._get_store, self._user_id, self._point = store, user_id, point
 
     @property
-    def _store(self) -> LedgerStore:
+    def _store(self) -> StorePort:
         return self._get_store()
 
     def get(self, namespace: Sequence[str], key: str) -> Item | None:
@@ -359,7 +359,7 @@ class ItemStore(ItemReader):
         return draft.state_id, lambda state, now: _decide_put(state, draft, now)
 
     def _written(
-        self, store: LedgerStore, decisions: Sequence[tuple[str, Decision[IndexedVersioned]]]
+        self, store: StorePort, decisions: Sequence[tuple[str, Decision[IndexedVersioned]]]
     ) -> builtins.list[builtins.list[Recorded]]:
         if len(decisions) == 1:
             state_id, decide = decisions[0]

@@ -30,14 +30,14 @@ from ...log.live_storage import LiveAbsentError, LiveChangedError
 from ...store.commands import ChatsToRead
 from ..drafts import as_draft, text_message
 from ..messages import Appending, append_now
-from ..port import LedgerStore
+from ..port import StorePort
 
 _WAIT_S: Final = 10.0
 _REFUSALS: Final = (InvalidValueError, NotFoundError, AlreadyExistsError, HeadConflictError)
 """Errors of an append that trying again would not change."""
 
 
-def append_answer(store: LedgerStore, stream: LiveStream, commit: LiveCommit, *, is_again: bool = False) -> Message:
+def append_answer(store: StorePort, stream: LiveStream, commit: LiveCommit, *, is_again: bool = False) -> Message:
     """
     Append the message of a stream, once: it has its id. Raises what `Ledger.append` raises.
 
@@ -71,7 +71,7 @@ def append_answer(store: LedgerStore, stream: LiveStream, commit: LiveCommit, *,
         return stored
 
 
-def stored_chunks(store: LedgerStore, stream: LiveStream) -> list[LiveChunk]:
+def stored_chunks(store: StorePort, stream: LiveStream) -> list[LiveChunk]:
     """
     Return the chunks of a stream that are stored now.
 
@@ -98,7 +98,7 @@ def stored_chunks(store: LedgerStore, stream: LiveStream) -> list[LiveChunk]:
     return chunks[: live.last.count]
 
 
-def complete(store: LedgerStore, live: FoundLive) -> bool:
+def complete(store: StorePort, live: FoundLive) -> bool:
     """
     Append the message of a stream that was closed by a writer which died before it could; whether it is there then.
 
@@ -121,7 +121,7 @@ def complete(store: LedgerStore, live: FoundLive) -> bool:
     return True
 
 
-def _added(store: LedgerStore, live: FoundLive, entry: LiveEntry) -> FoundLive | None:
+def _added(store: StorePort, live: FoundLive, entry: LiveEntry) -> FoundLive | None:
     """Return the stream with one more entry; None where another writer was faster, or it is gone."""
     try:
         tail = store.live.add(live.key, live.tail, store.live.seal(live.key, live.tail.number + 1, entry))

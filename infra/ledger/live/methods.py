@@ -39,7 +39,7 @@ from ...store.commands import ChatsToRead
 from ..drafts import new_id
 from ..members import check_may_write
 from ..messages import branch_at
-from ..port import LedgerPart, LedgerStore
+from ..port import LedgerPart, StorePort
 from .committing import complete
 from .pump import LivePump
 from .reader import LiveReader
@@ -117,7 +117,7 @@ class LiveMethods(LedgerPart):
         first = LiveEntry("start", 1, start=start)
         return self._writer(start, tail, first, store)
 
-    def _writer(self, start: LiveStart, tail: LiveTail, last: LiveEntry, store: LedgerStore) -> LiveAnswer:
+    def _writer(self, start: LiveStart, tail: LiveTail, last: LiveEntry, store: StorePort) -> LiveAnswer:
         stream = describe_live(start, last, 0.0)
         # A member may be removed while the answer is written, or become a reader: so the writer of a user's ledger is checked on.
         with store.snapshot() as snapshot:
@@ -237,7 +237,7 @@ class LiveMethods(LedgerPart):
         return None if live is None or not _is_visible(store, live.start) else live
 
 
-def sweep_live(store: LedgerStore) -> None:
+def sweep_live(store: StorePort) -> None:
     """Finish what dead writers were about to commit, and drop the streams whose time is over, where the login may."""
     try:
         for live in list(store.live.all()):
@@ -252,7 +252,7 @@ def sweep_live(store: LedgerStore) -> None:
         _logger.info("live streams are left to those who may finish and drop them: %s", error)
 
 
-def _may_write(store: LedgerStore, chat_id: str) -> bool:
+def _may_write(store: StorePort, chat_id: str) -> bool:
     try:
         check_may_write(store, chat_id)
     except AccessDeniedError:  # the user of this store only reads the chat: its writers see to its streams
@@ -260,7 +260,7 @@ def _may_write(store: LedgerStore, chat_id: str) -> bool:
     return True
 
 
-def _born(store: LedgerStore, chat_id: str, branch: str | None) -> int:
+def _born(store: StorePort, chat_id: str, branch: str | None) -> int:
     with store.snapshot(ChatsToRead(chat_id)) as snapshot:
         chat = snapshot.chat(chat_id)
         if branch is None:
@@ -273,7 +273,7 @@ def _born(store: LedgerStore, chat_id: str, branch: str | None) -> int:
         return chat.stream_no
 
 
-def _is_held(store: LedgerStore, start: LiveStart) -> bool:
+def _is_held(store: StorePort, start: LiveStart) -> bool:
     """Whether the chat of a stream is there, as `_is_visible` says, and held by this ledger."""
     try:
         return _is_visible(store, start)
@@ -281,7 +281,7 @@ def _is_held(store: LedgerStore, start: LiveStart) -> bool:
         return False
 
 
-def _is_visible(store: LedgerStore, start: LiveStart) -> bool:
+def _is_visible(store: StorePort, start: LiveStart) -> bool:
     """Whether the chat of a stream is there, for this user, and still the chat in which it was started."""
     # The writer's index may be ahead of this one: that a chat is not there is believed once this one knows its beginning.
     for may_lag in (True, False):

@@ -32,7 +32,7 @@ from chatledger.domain.values import Message
 
 from ...log.live import LiveStreams
 from ..drafts import MessageLike, as_draft
-from ..port import LedgerStore
+from ..port import StorePort
 from .committing import append_answer
 from .pump import RECORD_BYTES, LivePump
 
@@ -50,7 +50,7 @@ class LiveAnswer:
     the stream over. Safe for threads.
     """
 
-    def __init__(self, store: LedgerStore, stream: LiveStream, pump: LivePump, *, message_id: str) -> None:
+    def __init__(self, store: StorePort, stream: LiveStream, pump: LivePump, *, message_id: str) -> None:
         self._store, self._stream, self._pump, self._message_id = store, stream, pump, message_id
         self._ending = threading.Lock()
         self._commit: LiveCommit | None = None

@@ -25,7 +25,7 @@ from ...store.commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind, OnStrea
 from ...store.meaning import Meaning
 from ...store.task_writes import TaskWriteBuffer
 from ...store.temp_folders import Scratch
-from ..port import AdminTask, LedgerStore, WholeStore, refused
+from ..port import AdminTask, StorePort, WholeStore, refused
 
 _KEPT: Final = 10_000
 
@@ -39,7 +39,7 @@ class Owners:
     belongs to who owned it.
     """
 
-    def __init__(self, store: LedgerStore) -> None:
+    def __init__(self, store: StorePort) -> None:
         self._store = store
         self._known: dict[str, str | None] = {}
 
@@ -204,7 +204,7 @@ class UserLog:
 
 
 class UserRefusals:
-    """The members of `LedgerStore` that one user's store refuses."""
+    """The members of `StorePort` that one user's store refuses."""
 
     submit = refused("submit", _WHY)
 
@@ -215,7 +215,7 @@ class UserRefusals:
 
 class UserStore(UserRefusals):
     """
-    The `LedgerStore` of one user.
+    The `StorePort` of one user.
 
     Decisions are made on a state without the others. Only where they would write what cannot be, an id that somebody uses, they
     are refused like an id of the user's own.
@@ -227,22 +227,22 @@ class UserStore(UserRefusals):
 
     @property
     def scratch(self) -> Scratch:
-        """Implement `LedgerStore.scratch`."""
+        """Implement `StorePort.scratch`."""
         return self._whole.scratch
 
     @property
     def task_writes(self) -> TaskWriteBuffer:
-        """Implement `LedgerStore.task_writes`."""
+        """Implement `StorePort.task_writes`."""
         return self._whole.task_writes
 
     @property
     def live(self) -> LiveStreams:
-        """Implement `LedgerStore.live`."""
+        """Implement `StorePort.live`."""
         return self._whole.live
 
     @property
     def meaning(self) -> Meaning:
-        """Implement `LedgerStore.meaning`."""
+        """Implement `StorePort.meaning`."""
         return self._whole.meaning
 
     @contextlib.contextmanager
@@ -278,7 +278,7 @@ class UserStore(UserRefusals):
     def begin(
         self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]
     ) -> list[Callable[[], list[Recorded]]]:
-        """Implement `LedgerStore.begin`; what is begun is refused as by `execute`."""
+        """Implement `StorePort.begin`; what is begun is refused as by `execute`."""
         with acting_unless_named(self._user.id):
             waits = self._whole.begin_on_streams([self._restricted(streams, *decision) for decision in decisions])
             # What lost a race is decided again by whoever waits for it.

@@ -11,7 +11,7 @@ import chatledger
 from chatledger import AccessDeniedError, Ledger, LedgerClosedError, user
 from chatledger.domain.chat.events import Body
 from chatledger.domain.versioned.keys import state_id
-from chatledger.infra.ledger.port import AdminTask, LedgerLog, LedgerSnapshot, LedgerStore, store_of
+from chatledger.infra.ledger.port import AdminTask, LedgerLog, LedgerSnapshot, StorePort, store_of
 from chatledger.infra.ledger.scopes.as_of import AsOfEvents, AsOfStore
 from chatledger.infra.ledger.scopes.as_of.snapshot import AsOfSnapshot, AsOfSnapshotRefusals
 from chatledger.infra.ledger.scopes.as_of.store import AsOfRefusals
@@ -29,7 +29,7 @@ OF_THE_PRESENT = (
 )
 
 
-def stores(whole: Store, owned: UserStore, moment: AsOfStore, past: AsOfEvents) -> list[LedgerStore]:
+def stores(whole: Store, owned: UserStore, moment: AsOfStore, past: AsOfEvents) -> list[StorePort]:
     """For type checkers: each of them is one."""
     return [whole, owned, moment, past]
 
@@ -48,7 +48,7 @@ def nothing(state: object, now: int) -> list[Body]:
     return []
 
 
-CALLS: dict[str, Callable[[LedgerStore], Any]] = {
+CALLS: dict[str, Callable[[StorePort], Any]] = {
     "begin": lambda store: [end() for end in store.begin(CHATS, [("own", nothing)])],
     "catch_up": lambda store: store.catch_up(None, 1.0),
     "check_open": lambda store: store.check_open(),
@@ -118,7 +118,7 @@ def refused_by(call: Callable[[], object]) -> str | None:
     return None
 
 
-def stores_of(ledger: Ledger) -> dict[str, tuple[LedgerStore, type | None]]:
+def stores_of(ledger: Ledger) -> dict[str, tuple[StorePort, type | None]]:
     """A store of each kind, with the class that lists what it refuses."""
     moment = anything(ledger.for_user("ada").as_of(ledger.position))._as_of_store
     return {
@@ -139,9 +139,9 @@ def test_a_store_has_each_member_or_lists_it_as_refused(whole: Ledger, kind: str
     listed = set[str]() if refusals is None else names(refusals)
     implemented = offered(store) if refusals is None else offered(store, refusals)
 
-    assert names(LedgerStore) == CALLS.keys()
-    assert names(LedgerStore) <= listed | implemented
-    assert listed <= names(LedgerStore)
+    assert names(StorePort) == CALLS.keys()
+    assert names(StorePort) <= listed | implemented
+    assert listed <= names(StorePort)
     assert set[str]() == listed & implemented
 
 
@@ -161,7 +161,7 @@ def test_a_store_of_one_user_offers_nothing_else(whole: Ledger) -> None:
     """So nobody reaches past it to what is everybody's."""
     store = store_of(whole.for_user("ada"))
 
-    assert names(LedgerStore) == offered(store)
+    assert names(StorePort) == offered(store)
     assert names(LedgerLog) == offered(store.log)
     with store.snapshot() as snapshot:
         assert names(LedgerSnapshot) == offered(snapshot)

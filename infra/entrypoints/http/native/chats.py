@@ -50,7 +50,7 @@ class ChatPage(Value, frozen=True):
     next: str | None
 
 
-class Count(Value, frozen=True):
+class ChatCount(Value, frozen=True):
     """A number of chats."""
 
     count: int
@@ -84,9 +84,9 @@ def list_chats(
     return ChatPage(chats[:limit], chats[limit - 1].id if len(chats) > limit else None)
 
 
-def count_chats(call: HttpCall, user_id: str | None = None, metadata: MetadataFilter | None = None) -> Count:
+def count_chats(call: HttpCall, user_id: str | None = None, metadata: MetadataFilter | None = None) -> ChatCount:
     """Count chats."""
-    return Count(call.reader.count_chats(user_id=user_id, metadata=metadata))
+    return ChatCount(call.reader.count_chats(user_id=user_id, metadata=metadata))
 
 
 def create_chat(call: HttpCall, body: NewChat | None = None) -> Chat:

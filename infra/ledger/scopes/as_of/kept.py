@@ -8,7 +8,7 @@ from chatledger.domain.errors import ChatledgerError
 from chatledger.projections.as_of_index import AsOfIndex
 from chatledger.projections.chat.reader import IndexedChat
 
-from ...port import LedgerSnapshot, LedgerStore
+from ...port import LedgerSnapshot, StorePort
 from .point import AsOfPoint
 from .replaying import Anchor
 from .snapshot import ChatToReplay
@@ -32,7 +32,7 @@ def has_deleted(live: LedgerSnapshot, chat_numbers: Iterable[int]) -> bool:
 
 
 def carry_on(
-    store: LedgerStore, point: AsOfPoint, kept: Iterable[KeptIndex], to_replay: Sequence[ChatToReplay]
+    store: StorePort, point: AsOfPoint, kept: Iterable[KeptIndex], to_replay: Sequence[ChatToReplay]
 ) -> tuple[AsOfIndex, KeptIndex] | None:
     """Return a copy of the kept index that is nearest before a point, to be carried on, and its original; None where none helps."""
     long = {chat.chat_no for chat in to_replay if chat.event_count >= _WORTH_EVENTS}
@@ -51,7 +51,7 @@ def carry_on(
     return None
 
 
-def _copied(store: LedgerStore, index: AsOfIndex) -> AsOfIndex | None:
+def _copied(store: StorePort, index: AsOfIndex) -> AsOfIndex | None:
     """Return a copy; None where the index is closed, or there is no room."""
     try:
         with store.scratch.folder() as folder:  # removed at once: the open files live on without a name
@@ -77,7 +77,7 @@ class Anchors:
         """Bytes of their files. Not to be asked for after they were closed."""
         return sum(anchor.chats.used_bytes for anchor in list(self.kept))
 
-    def leaving(self, store: LedgerStore, past: AsOfIndex, chat: ChatToReplay) -> Anchor:
+    def leaving(self, store: StorePort, past: AsOfIndex, chat: ChatToReplay) -> Anchor:
         """Return what leaves an anchor in the replay of a chat when enough events came since the one before."""
         step = max(_ANCHOR_EVENTS, chat.event_count // (_MOST_ANCHORS + 1))
         done = past.head(chat.chat_id).version

@@ -12,7 +12,7 @@ from chatledger.domain.limits import MAX_COMMIT_EVENTS, check_count
 from chatledger.domain.log.tombstones import is_foreign
 
 from ....store.commands import RETRY_S
-from ...port import LedgerLog, LedgerStore
+from ...port import LedgerLog, StorePort
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -44,7 +44,7 @@ class AsOfPoint(msgspec.Struct, frozen=True):
         return head.position <= self.position and (self.time is None or head.occurred_at <= self.time)
 
 
-def find_point(store: LedgerStore, at: int | datetime) -> AsOfPoint:
+def find_point(store: StorePort, at: int | datetime) -> AsOfPoint:
     """
     Return the as-of point of a position or of a time.
 
@@ -72,7 +72,7 @@ def find_point(store: LedgerStore, at: int | datetime) -> AsOfPoint:
     return AsOfPoint(_end_of_commit(store.log, position))
 
 
-def position_of_point(store: LedgerStore, point: AsOfPoint) -> int:
+def position_of_point(store: StorePort, point: AsOfPoint) -> int:
     """
     Return the position of the last event up to a point. For a time it is found by binary search in the log.
 

@@ -10,7 +10,7 @@ from chatledger.domain.errors import ChainIntegrityError
 from chatledger.projections.as_of_index import AsOfIndex
 
 from ....store.commands import RETRY_S
-from ...port import LedgerStore
+from ...port import StorePort
 from .point import AsOfPoint
 from .snapshot import ChatToReplay
 
@@ -29,7 +29,7 @@ def no_anchor(last: Recorded, is_near_end: bool) -> None:  # noqa: FBT001 - `Anc
 
 
 def replay_chats(
-    store: LedgerStore,
+    store: StorePort,
     past: AsOfIndex,
     point: AsOfPoint,
     chats: Sequence[ChatToReplay],
@@ -83,7 +83,7 @@ def _last_position(point: AsOfPoint, chats: Iterable[ChatToReplay]) -> int:
 
 
 def _apply_up_to(
-    store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chat: ChatToReplay, anchor: Anchor
+    store: StorePort, past: AsOfIndex, point: AsOfPoint, chat: ChatToReplay, anchor: Anchor
 ) -> Recorded | None:
     """Apply the events of a chat up to the point, and return the one after them; None when there is none."""
     after = _start(past, chat)
@@ -118,14 +118,14 @@ def _check_follows(past: AsOfIndex, chat: ChatToReplay, following: Recorded | No
         raise ChainIntegrityError(msg, chat_id=chat.chat_id)
 
 
-def _is_living(store: LedgerStore, chat: ChatToReplay) -> bool:
+def _is_living(store: StorePort, chat: ChatToReplay) -> bool:
     store.catch_up(None, RETRY_S)
     with store.snapshot() as snapshot:
         return snapshot.chat(chat.chat_id).chat_no == chat.chat_no
 
 
 def _replay_in_order(
-    store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chats: Sequence[ChatToReplay]
+    store: StorePort, past: AsOfIndex, point: AsOfPoint, chats: Sequence[ChatToReplay]
 ) -> list[ChatToReplay]:
     """Replay chats by reading the log once. Return those whose events did not follow each other."""
     wanted = {chat.chat_id: chat for chat in chats}

@@ -13,7 +13,7 @@ from chatledger.projections.chat.reader import IndexedChat
 
 from ....store.commands import NO_CHATS, ChatsToRead
 from ....store.meaning import Meaning
-from ...port import LedgerSnapshot, LedgerStore, refused
+from ...port import LedgerSnapshot, StorePort, refused
 from .kept import Anchors, KeptIndex, carry_on, has_deleted
 from .point import AsOfPoint, position_of_point
 from .replaying import no_anchor, replay_chats
@@ -21,7 +21,7 @@ from .snapshot import WHY, AsOfSnapshot, ChatToReplay, MissingChats
 
 
 class AsOfRefusals:
-    """The members of `LedgerStore` that a store as of a point refuses: those that write, and those about the present."""
+    """The members of `StorePort` that a store as of a point refuses: those that write, and those about the present."""
 
     begin = refused("begin", WHY)
     execute = refused("execute", WHY)
@@ -60,7 +60,7 @@ class AsOfRefusals:
 
 class AsOfStore(AsOfRefusals):
     """
-    A `LedgerStore` as of a point. Chats that changed since are replayed before a snapshot with them is opened.
+    A `StorePort` as of a point. Chats that changed since are replayed before a snapshot with them is opened.
 
     A long chat is replayed from the nearest earlier point that `earlier` has it of: the index of that is copied, and carried on
     by the events in between. Its replay from the beginning leaves a few copies on the way (anchors), for points before this one.
@@ -77,7 +77,7 @@ class AsOfStore(AsOfRefusals):
 
     def __init__(
         self,
-        source: Callable[[], LedgerStore],
+        source: Callable[[], StorePort],
         point: AsOfPoint,
         *,
         earlier: "Callable[[], Iterable[AsOfStore]] | None" = None,
@@ -121,7 +121,7 @@ class AsOfStore(AsOfRefusals):
         return [] if past is None else [KeptIndex(self.point, past), *self._anchors.kept]
 
     @property
-    def source(self) -> LedgerStore:
+    def source(self) -> StorePort:
         """
         The store as it is now.
 
@@ -240,7 +240,7 @@ class AsOfStore(AsOfRefusals):
 
 class AsOfEvents(AsOfRefusals):
     """
-    The `LedgerStore` of a history: the events up to a point, and the index as it is now.
+    The `StorePort` of a history: the events up to a point, and the index as it is now.
 
     Owners are looked up in the present: the owner of a chat never changes, and the tombstone of a deleted one has it.
     """
