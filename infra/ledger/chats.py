@@ -116,7 +116,7 @@ class ChatMethods(LedgerPart):
             chat = self._written(chat_id)
             if chat is not None:
                 return chat
-            if recorded:  # made here, and deleted by somebody else since
+            if recorded:  # made here, and deleted by somebody else since; else the loop tries to make it again
                 return _as_created(recorded[0])
 
     def _new_chat(
@@ -169,7 +169,7 @@ class ChatMethods(LedgerPart):
             expires_at: When it ends, in ms since the epoch or as a `datetime`; None for never.
             ttl_seconds: The same, as seconds from now on.
             updater: Instead of values: a function of the present chat that returns `{"title": ..., "metadata": ...,
-                "expires_at": ...}`, of which any may be missing, with the metadata as a whole; or None to change nothing. It
+                "expires_at": ...}` or a part of it, with the metadata as a whole; or None to change nothing. It
                 runs again when another writer was faster.
             timeout_s: How long to keep trying while others write.
 

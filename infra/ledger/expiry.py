@@ -14,7 +14,8 @@ _ALLOWED = "a datetime with a time zone, or whole milliseconds since the epoch"
 
 
 def bound_ms(moment: Any, what: str, *, up: bool = False) -> int:
-    """A time that others are compared with, in ms, rounded down or `up`; see `moment_ms`. As a number any there is."""
+    """A bound of times, in ms, rounded down or `up`; see `moment_ms`. As a number it may be any integer."""
+    # Times are stored in ms. Of a bound that lies between two of them, the later one is the first that is not before it.
     if isinstance(moment, datetime):
         ms = moment_ms(moment, what)
         return ms + 1 if up and moment.microsecond % 1000 else ms
@@ -33,7 +34,7 @@ def moment_ms(moment: Any, what: str) -> int:
 
 class Ending:
     """
-    When a chat ends, as a caller said it: at a moment, some seconds after the command is carried out, or never.
+    The end of a chat as a caller says it: a moment, some seconds after the command is carried out, or never.
 
     Args:
         expires_at: ms since the epoch, a `datetime`, None for never, or UNSET.
@@ -56,7 +57,7 @@ class Ending:
         if not is_number or not math.isfinite(ttl_seconds) or not 0 < ttl_seconds < 2**40:
             msg = f"ttl_seconds must be a number of seconds above 0, not {ttl_seconds!r}"
             raise InvalidValueError(msg)
-        self._at, self._after_ms = None, max(1, round(ttl_seconds * 1000))
+        self._at, self._after_ms = None, max(1, round(ttl_seconds * 1000))  # with 0 it would end before it is made
 
     def at(self, now: int) -> int | UnsetType | None:
         """In ms, for a command that is carried out at `now`."""

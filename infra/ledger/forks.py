@@ -67,6 +67,7 @@ class ForkMethods(LedgerPart):
             title=chat.title if title is None else title,
             metadata=metadata,
         )
+        # Made here and not in the decision, which may be asked several times: a retry must not name the copies anew.
         new_ids, branch_id = {message.id: new_id() for message in chain}, new_id()
         fork_id = new_id() if new_chat_id is None else check_id(new_chat_id, "new_chat_id")
         self._store.execute(

@@ -112,6 +112,7 @@ class LogMethods(LedgerPart):
 
         store = self._store
         keep = HistoryFilter(Owners(store), user_id=user_id, topics=topics, actor=actor, since=since, until=until)
+        # Not a generator itself: its arguments are refused by the call, and not when the first event is asked for.
         return self._history(chat_id, after, up_to, keep)
 
     def _history(self, chat_id: str | None, after: int, up_to: int | None, keep: HistoryFilter) -> Iterator[Recorded]:
@@ -146,7 +147,7 @@ class LogMethods(LedgerPart):
         Args:
             after: Only events at later positions: 0 for all there ever were, None for those from now on. With a name, where
                 a new one begins, None for all there ever were; one that is known goes on where it was.
-            name: Keeps the position under this name. One reader at a time: who comes later goes on, who was there before gets
+            name: Keeps the position under this name. One reader at a time: a later one goes on, the earlier one gets
                 a `ConflictError` when it keeps its next position.
             share: `(index, count)`: of the chats whose ids fall into share `index` (from 0) of `count`; all shares together
                 are everything. Each member of a name has a position of its own; the count cannot be changed while the name
@@ -215,7 +216,7 @@ class LogMethods(LedgerPart):
 
     def forget_feed(self, name: str) -> bool:
         """
-        Forget a named feed with all its shares; False when there is none. Who reads under the name gets a `ConflictError`.
+        Forget a named feed with all its shares; False when there is none. A reader under the name gets a `ConflictError`.
 
         The name may be used again, as a new one.
         """
@@ -230,7 +231,7 @@ class LogMethods(LedgerPart):
                 profile = snapshot.chat(chat_id).profile
             if profile is not None:
                 return profile.user_id
-            if may_lag:
+            if may_lag:  # that there is no such chat is believed at the end of the log
                 self.sync()
         return None
 

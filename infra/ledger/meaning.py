@@ -2,7 +2,7 @@
 Search by meaning: the query becomes a vector, the nearest messages are found by theirs, and merged with those found by words.
 
 The function of the embedding runs before any transaction, and the vectors are looked through between two snapshots: the first
-says which chats are searched, the second shows the messages, of which those are left out that were deleted in between.
+says which chats are searched, the second shows the messages, without those that were deleted in between.
 """
 
 import contextvars

@@ -21,7 +21,7 @@ class MemberMethods(LedgerPart):
         Make a user a member of a chat, or give a member another role: `"reader"` or `"writer"`.
 
         What `for_user` gives the user then has the chat, with all that was said in it before, and the agents' thread with its
-        id. It is the owner who says who belongs to a chat, or a ledger that is not limited to a user. A chat has at most
+        id. Only the owner chooses the members of a chat, or a ledger that is not limited to a user. A chat has at most
         500 members.
 
         Raises:
@@ -77,7 +77,7 @@ class MemberMethods(LedgerPart):
 
     def check_may_write(self, chat_id: str) -> None:
         """
-        Check that the user of this ledger may write to a chat, for who writes something beside it on the user's behalf.
+        Check that the user of this ledger may write to a chat, before something is written beside it on the user's behalf.
 
         Raises:
             ChatNotFoundError: There is no such chat.
@@ -89,7 +89,7 @@ class MemberMethods(LedgerPart):
 
     def members(self, chat_id: str) -> list[Member]:
         """
-        The members of a chat without its owner, those first that were added first; none when there is no such chat.
+        The members of a chat without its owner, the earliest added first; none when there is no such chat.
 
         Source: the LMDB index at `position`. Costs O(members).
         """

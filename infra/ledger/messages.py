@@ -90,7 +90,7 @@ class MessageMethods(LedgerPart):
 
         Args:
             chat_id: The chat.
-            messages: One, or several in order, of which each becomes the parent of the next; none is fine. Those without an id
+            messages: One, or several in order, each the parent of the next; none is fine. Those without an id
                 get one. Also dictionaries and objects of SDKs, as the APIs of OpenAI, Anthropic and Google have them, and text,
                 which is from the user and stored as it is.
             form: The form of the dictionaries and objects among them: one of `chatledger.forms.FormName`, or any other name. Told
@@ -308,6 +308,8 @@ def begin_append(
     command = store.submit(chat_id, appending.decided, appending.kind, on_end)
 
     def end() -> list[Message] | None:
+        # What the log said of an encoded event is final. A decision may have refused because the index is behind, which only
+        # `append` finds out.
         if command.encoded and isinstance(command.error, ChatledgerError):
             raise command.error
         return _stored(store, chat_id, appending.drafts, command.written) if command.written else None
@@ -318,6 +320,7 @@ def begin_append(
 def _stored(store: StorePort, chat_id: str, drafts: list[NewMessage], written: list[Recorded]) -> list[Message]:
     """Return the messages as they are stored: those just written, and those that were there."""
     bodies = [recorded.event.body for recorded in written]
+    # From the events themselves, mostly all: the index has them too, but reading them back would be another look-up of each.
     new = {
         message.id: msgspec.structs.replace(message, chat_id=chat_id)
         for body in bodies
@@ -326,7 +329,7 @@ def _stored(store: StorePort, chat_id: str, drafts: list[NewMessage], written: l
     }
     ids = [draft.id for draft in drafts if draft.id is not None]
     if new and new.keys().isdisjoint(ids):
-        return list(new.values())  # a command repeated under its id, with messages that got new ids
+        return list(new.values())  # a command that is repeated under its id, with messages that got new ids since
     if new.keys() >= set(ids):
         return [new[message_id] for message_id in ids]
     with store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
@@ -352,7 +355,7 @@ def branch_at(chat: IndexedChat, name: str | None, *, chat_id: str) -> BranchRow
 
 def chain_end(chat: IndexedChat, head: Place | None, before: str | None) -> Place | None:
     """
-    The last message of a chain, or the one just before `before`; None where there is none.
+    The last message of a chain, or the message just before `before`; None where there is none.
 
     Raises:
         MessageNotFoundError, InvalidValueError: `before` is unknown, or not on the chain.

@@ -51,7 +51,7 @@ class LedgerLog(Protocol):
         ...
 
     def wait_for_news(self, after: int, timeout_s: float) -> bool:
-        """Do as `wait` does, for who then asks for a page with `is_woken`."""
+        """Wait as `wait` does; the next page may be asked for with `is_woken`, for what this brought."""
         ...
 
     def read(self, after: int, limit: int = ...) -> Sequence[Recorded]:
@@ -235,7 +235,7 @@ class StorePort(Protocol):
         """
         Return about so many of the next events after a position, whole commits at a time; none at the end of the log.
 
-        `is_woken`: `wait_for_news` has just said that there are some. Those that it brought may be given.
+        `is_woken`: `wait_for_news` has just said that there are some, and may have brought them.
         """
         ...
 
@@ -291,7 +291,7 @@ class HeldStore(Protocol):
         ...
 
     def release(self) -> None:
-        """Give it up; the last who does closes it."""
+        """Give it up; the last holder closes it."""
         ...
 
 

@@ -69,7 +69,7 @@ class ProofMethods(LedgerPart):
         if anchor is not None:
             check_signature(anchor, None if public_key is None else load_public_key(public_key))
             anchor.check_leaves()
-        store.scratch.remove_abandoned()
+        store.scratch.remove_abandoned()  # a verification that was killed left a folder about as large as the index
         with store.scratch.folder() as folder:
             return verify(
                 store.log,
@@ -100,7 +100,7 @@ class ProofMethods(LedgerPart):
         """
         store = self._store.whole("anchor")
         private_key = load_private_key(key)
-        store.catch_up(None, _CATCH_UP_S)
+        store.catch_up(None, _CATCH_UP_S)  # what was acknowledged before the call is in the anchor
         with store.snapshot() as snapshot:
             position = snapshot.state.position
             leaves = sorted(

@@ -317,6 +317,7 @@ class RunMethods(LedgerPart):
             check_count(last_n, "last_n")
         fit: Limit | None = None if last_n is None else LastMessages(last_n)
         if max_tokens is not None:
+            # Messages of a window that was too short are counted again in the next one.
             fit = Fit(last_n=last_n, max_tokens=max_tokens, counter=cache(as_tokenizer(counter)))
         with self._store.snapshot(ChatsToRead(sought)) as snapshot:
             chat = snapshot.chat(sought)

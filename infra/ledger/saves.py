@@ -100,6 +100,7 @@ class SaveMethods(LedgerPart):
         Source: the LMDB index at `position`. Costs O(result).
         """
         check_id(chat_id, "chat_id")
+        # Decided like a save, but on the index as it is: nothing is written, so nothing has to be asked of the log.
         with self._store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
             chat = snapshot.chat(chat_id)
             plan = _planned(chat, save)

@@ -47,7 +47,7 @@ class SearchMethods(LedgerPart):
         keys, ids or JSON, and of a UIMessage no tools and no reasoning.
 
         Args:
-            query: Words, of which all must occur; `AND`, `OR`, `NOT`, `"phrases"`, `prefix*` and parentheses. Everything else is
+            query: Words, which must all occur; `AND`, `OR`, `NOT`, `"phrases"`, `prefix*` and parentheses. Everything else is
                 read as words, so any text is a query; see docs/reference/search.md. Without a letter or digit it
                 finds nothing.
             chat_id: Only in this chat; an unknown one has no messages.

@@ -64,12 +64,6 @@ class Segment(NamedTuple):
         return None if self.parent_segment == NO_SEGMENT else (self.parent_segment, self.parent_offset)
 
 
-def pack_segment(segment: Segment) -> bytes:
-    """The stored form of a segment."""
-    packed: bytes = SEGMENT.pack(*segment)
-    return packed
-
-
 class Turns(NamedTuple):
     """The turns of a chain: how many messages of it a user wrote, and the place of the last of them."""
 
@@ -294,9 +288,11 @@ class Chains:
 
     def chain(self, head: Place, limit: int | None = None, *, lazy_data: bool = False) -> list[Message]:
         """The messages from the root to `head`, oldest first; the last `limit` of them, with data that wait to be decoded."""
+        length = self.depth(head) + 1
+        count = length if limit is None else min(limit, length)
         # The rows of many short runs are new containers too, so the collector waits before the first of them is fetched.
-        with only_new_collected(self._length(head, limit)):
-            runs = self._runs_to(head, limit)
+        with only_new_collected(count):
+            runs = self._runs_to(head, count)
             messages = read_runs(runs, self, chat_id=self._chat_id, lazy_data=lazy_data)
         if not self.annotations.is_empty:
             start = 0
@@ -306,14 +302,9 @@ class Chains:
                 start += last - first + 1
         return messages
 
-    def _length(self, head: Place, limit: int | None) -> int:
-        length = self.depth(head) + 1
-        return length if limit is None else min(limit, length)
-
-    def _runs_to(self, head: Place, limit: int | None) -> list[Run]:
-        """The runs of the chain of `head`, root first; of the last `limit` messages."""
-        wanted = self._length(head, limit)
-        runs = runs_above(self._txn, self._table, self._chat_no, head, wanted, self._missing_segment)
+    def _runs_to(self, head: Place, count: int) -> list[Run]:
+        """The runs of the last `count` messages of the chain of `head`, root first."""
+        runs = runs_above(self._txn, self._table, self._chat_no, head, count, self._missing_segment)
         runs.reverse()
         return runs
 
@@ -445,7 +436,7 @@ class Chains:
     def page(self, head: Place, limit: int) -> list[PageEntry]:
         """The last `limit` messages of the chain of `head`, each with its versions, among which it is the shown message."""
         messages = self.chain(head, limit)
-        families = (family for run in self._runs_to(head, limit) for family in self._families(*run))
+        families = (family for run in self._runs_to(head, len(messages)) for family in self._families(*run))
         entries: list[PageEntry] = []
         for message, (family, index) in zip(messages, families, strict=True):
             ids = [message.id if at == index else self.id_at(place) for at, place in enumerate(family)]

@@ -41,7 +41,7 @@ def describe_earlier(
     txn: Transaction, tables: Tables, record: ChatRecord, profile: ChatProfile, *, position: int, time: int | None
 ) -> Chat | UnsetType | None:
     """
-    Return a living chat as it stood after its last event up to a position, and up to a time (ms) if one is given.
+    Return a living chat as it stood after its last event up to a position, and up to `time` (ms), unless it is None.
 
     Costs a row for each event since.
 

@@ -37,7 +37,7 @@ class ChatList(NamedTuple):
     A list of chats, newest first, ties by id.
 
     Args:
-        user_id: Those of this owner; of all when None.
+        user_id: Only chats of this owner; of all when None.
         entries: Those whose metadata have all of these; none for a list by creation.
         is_by_creation: By `created_at`, not by `updated_at`.
         is_ascending: From its other end.
@@ -157,7 +157,7 @@ def list_chats(
 
 
 def listed(txn: Transaction, tables: Tables, *, user_id: str | None, reader: str | None = None) -> list[int]:
-    """The numbers of all chats, or of an owner's, newest first; only those that a reader owns or is a member of, if one is given."""
+    """The numbers of all chats, or of an owner's, newest first; with a reader, only the chats that this user owns or is a member of."""
     if reader is None or user_id == reader:
         return _all_of(txn, tables, scope(user_id=user_id))
     if joined_chats(txn, tables, reader):

@@ -273,7 +273,7 @@ class IndexedChat:
             first = self._first_location(message_id)
             if first is None:
                 return None
-            # Ids are of one chat, unless two writers gave the same one to two chats at the same moment.
+            # An id is of one chat, unless two writers gave it to messages of two chats at the same moment.
             located = [first] if first[0] == self.chat_no else self._tables.locations(self._txn, message_id)
             for chat_no, place in located:
                 if chat_no == self.chat_no:

@@ -250,7 +250,7 @@ def edges_through(rows: ChatRows, row: int) -> Iterator[tuple[Place, Place]]:
     for line in layout.lines:
         if line.start > row or line.last < row:
             continue
-        # The parts follow each other in rows: the one that has the first message from this row on.
+        # The parts follow each other in rows: find the part that has the first message from this row on.
         at = bisect_left(line.parts, row, key=lambda part: order.row((part[0], part[2])))
         segment, first, _ = line.parts[at]
         child = segment, max(order.offset_from(segment, row), first)

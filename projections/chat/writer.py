@@ -38,7 +38,8 @@ from ..lmdb.keys import (
 )
 from ..lmdb.tables import Tables
 from ..search.indexer import SearchWriter, delete_chat
-from .chains import NO_TURNS, TURN_BLOCK, Chains, Place, Segment, TurnBlock, pack_segment
+from .chains import NO_TURNS, TURN_BLOCK, Chains, Place, Segment, TurnBlock
+from .forked import SEGMENT
 from .lists import forget_large, note_expiry, note_large
 from .packed import compressed
 from .pages import PAGE_BYTES, PAGE_MESSAGES, pack_page, split_page, unpack_page
@@ -151,7 +152,7 @@ class ChainWriter(Chains):
         for segment_no, added in self._added.items():
             segment = self._write_tail(segment_no, self.segment(segment_no), added)
             self._segments[segment_no] = segment
-            self._txn.put(segment_key(self._chat_no, segment_no), with_checksum(pack_segment(segment)), db=self._table)
+            self._txn.put(segment_key(self._chat_no, segment_no), with_checksum(SEGMENT.pack(*segment)), db=self._table)
         self._added.clear()
         for first, block in self._turn_blocks.items():
             self._txn.put(turn_key(self._chat_no, first), with_checksum(block.packed()), db=self._table)
@@ -327,7 +328,8 @@ class ChatWriter(IndexedChat):
             return
         listings = scopes(profile.user_id, profile.metadata, self._member_ids)
         if before is not None and listed is not None and members is not None:
-            self._unlist(before, listings if is_listed_alike else scopes(listed.user_id, listed.metadata, members))
+            left = listings if is_listed_alike else scopes(listed.user_id, listed.metadata, members)
+            self._drop(left, order_suffix(before.updated_at, self.chat_id, self.chat_no))
         if members != self._member_ids:
             place = order_suffix(record.created_at, self.chat_id, self.chat_no)
             self._drop(creation_scopes(profile.user_id, members or ()), place)
@@ -340,10 +342,6 @@ class ChatWriter(IndexedChat):
     def _enter(self, listings: Iterable[bytes], place: bytes) -> None:
         for listing in listings:
             self._txn.put(listing + place, self._prefix, db=self._tables.order)
-
-    def _unlist(self, record: ChatRecord, listings: Iterable[bytes]) -> None:
-        assert self.chat_no is not None, "only a living chat is listed"
-        self._drop(listings, order_suffix(record.updated_at, self.chat_id, self.chat_no))
 
     def _drop(self, listings: Iterable[bytes], place: bytes) -> None:
         for listing in listings:
@@ -452,7 +450,8 @@ class ChatWriter(IndexedChat):
             self.flush()  # what this transaction added is deleted by way of its rows, like everything else
             assert self._listed is not None, "a living chat is listed"
             record, profile, members = self._listed
-            self._unlist(record, scopes(profile.user_id, profile.metadata, members))
+            updated = order_suffix(record.updated_at, self.chat_id, self.chat_no)
+            self._drop(scopes(profile.user_id, profile.metadata, members), updated)
             created = order_suffix(record.created_at, self.chat_id, self.chat_no)
             self._drop(creation_scopes(profile.user_id, members), created)
             note_expiry(self._txn, self._tables, self.chat_no, profile, None)

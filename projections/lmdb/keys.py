@@ -81,7 +81,7 @@ class Tag:
 
 
 def chat_key(chat_no: int, tag: bytes, rest: bytes = b"") -> bytes:
-    """The key of one of a chat's rows."""
+    """The key of a row of a chat."""
     return _row(chat_no, tag) + rest
 
 
@@ -135,7 +135,7 @@ def scopes(user_id: str, metadata: dict[str, Any] | None, members: Iterable[str]
     entries: list[Entry | None] = [None]
     entries += ((key, value) for key, value in (metadata or {}).items() if isinstance(value, str | int | float))
     own = [scope(user_id=owner, entry=entry) for entry in entries for owner in (None, user_id)]
-    # Of a member one, whatever the metadata: many members of a chat with many entries would be half a million rows an append.
+    # A member has one list, whatever the metadata: many members of a chat with many entries would be half a million rows an append.
     return own + [member_scope(member) for member in members]
 
 

@@ -166,7 +166,7 @@ def parse_number(raw: bytes, at: int) -> int:
 def count_value_pages(number: int, header: bytes, value_bytes: int, page_bytes: int) -> int:
     """Return the number of pages of a value whose first page has this header. Raises `PageError` when it is no such page."""
     itself, _, kind, pages = _RUN.unpack(header) if len(header) == HEADER_BYTES else (NO_PAGE, 0, 0, 0)
-    # A shorter value that takes the place of a longer one keeps its pages.
+    # A shorter value that takes the place of a longer value keeps its pages.
     if (itself, kind & ~_DIRTY) != (number, _OVERFLOW) or pages * page_bytes < HEADER_BYTES + value_bytes:
         msg = f"page {number} is not the beginning of a value of {value_bytes:,} bytes"
         raise PageError(msg)

@@ -321,7 +321,7 @@ def _wipe_stale(generation: Generation) -> bool:
     """
     Remove the rows of projections that lag behind a deletion. Returns whether there are none (any more).
 
-    Those that are not broken get some time first. Nobody may be building: see `Index.building`.
+    Projections that are not broken get some time first. Nobody may be building: see `Index.building`.
     """
     with generation.env.reading() as txn:
         stale = [record for _, record in load_records(txn, generation.tables) if record.dirty_until]

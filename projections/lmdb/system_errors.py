@@ -51,7 +51,7 @@ def why_full(error: BaseException, file: Path) -> str | None:
 
 
 def unusable(error: BaseException, doing: str, file: Path) -> ChatledgerError:
-    """Translate an error of an index in a file: one that the operating system did not raise is damage."""
+    """Translate an error of an index in a file: what the operating system did not raise is damage."""
     full = why_full(error, file)
     if full is not None:
         return LogFullError(f"{doing}, {full}. Nothing was written; free space and retry")

@@ -74,7 +74,7 @@ class EventBatch:
     """
     Events that are applied together, in one write transaction.
 
-    A foreign message is passed over: one that no chatledger wrote, that repeats a version, or that does not follow the event
+    A foreign message is passed over: a message that no chatledger wrote, that repeats a version, or that does not follow the event
     before it although none can be missing in between. The stream that has it on its subject is noted, to be refused.
 
     Args:

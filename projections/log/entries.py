@@ -195,7 +195,7 @@ def compare_stream(
 
 
 def _back_to(txn: Transaction, tables: Tables, position: int, seen: int) -> LogEntry | None:
-    """The first entry of a stream after `seen`, going back from a later one; None when there is none."""
+    """The first entry of a stream after `seen`, going back from a later entry; None when there is none."""
     earliest: LogEntry | None = None
     while position > seen and (entry := entry_at(txn, tables, position)) is not None:
         earliest, position = entry, entry.previous

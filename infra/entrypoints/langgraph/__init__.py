@@ -1,1 +1,1 @@
-"""LangGraph: a checkpoint saver on a ledger. Imported only by those who use it."""
+"""LangGraph: a checkpoint saver on a ledger. Imported only where it is used."""

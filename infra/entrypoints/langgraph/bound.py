@@ -100,7 +100,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger that the checkpoints are on; for an `AsyncLedger` the one behind it, which is opened if it is not yet."""
+        """The ledger that the checkpoints are on; for an `AsyncLedger` the ledger behind it, which is opened if it is not yet."""
         return self._ledger if isinstance(self._ledger, Ledger) else self._ledger.blocking()
 
     @cached_property
@@ -142,6 +142,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
 
     def _tuple(self, stored: StoredCheckpoint, reader: Reader) -> CheckpointTuple:
         record = stored.record
+        # What another runtime wrote is in a form that this serializer does not know.
         is_ours = record.runtime == self._runtime
         checkpoint: dict[str, Any] = {"id": record.id}
         if is_ours:
@@ -227,10 +228,10 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         """
         The namespace of a thread's only assistant, `""` if it has checkpoints of none; None for an empty thread.
 
-        Of several, the one that has the namespace `shown` of a subgraph, whose ids are unique.
+        Of several, the assistant that has the namespace `shown` of a subgraph, whose ids are unique.
 
         Raises:
-            InvalidValueError: There are several, and that does not tell which one is meant.
+            InvalidValueError: There are several, and `shown` does not tell which is meant.
         """
         names = self._threads.namespaces(thread_id)
         roots = list(dict.fromkeys(map(root_of, names)))

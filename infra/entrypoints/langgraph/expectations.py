@@ -68,7 +68,7 @@ class Expectations:
     @contextmanager
     def putting(self, thread_id: str, namespace: str, checkpoint_id: str) -> Generator[None]:
         """Note a checkpoint as this saver's own before others can see it."""
-        # Whoever reads it goes on at once, maybe before `put` has returned here, and is not to find it a stranger's.
+        # A run that reads it goes on at once, maybe before `put` has returned here, and must not take it for a stranger's.
         key, putter = (thread_id, namespace, checkpoint_id), _current_flow()
         with self._lock:
             before = self._known.get(key)

@@ -3,7 +3,7 @@ The bookkeeping of a checkpoint in few bytes: it names every channel and version
 
     [format, v, ts, names, versions, channel_versions, versions_seen, updated_channels]
 
-The last three hold places in `names` and `versions`. A name that every graph has is a number, and one that begins with
+The last three hold places in `names` and `versions`. A name that every graph has is a number, and a name that begins with
 `branch:to:` is the only item of a list, without that. A time is in us since the epoch, and a version of our own form a number.
 What has any other form stays as it is.
 """
@@ -24,7 +24,7 @@ _MAX_PACKED: Final = 2**63
 
 def next_version(current: Any) -> Any:
     """
-    The version after another one, in the form of that one: threads of other savers go on as they began.
+    The version after another, in the same form: threads of other savers go on as they began.
 
     A new thread has text: a number of 32 digits, a dot, and 8 random digits.
 
@@ -54,7 +54,7 @@ def packed_version(version: Any) -> Any:
 
 
 def unpacked_version(packed: Any) -> Any:
-    """The version again."""
+    """The version that was packed."""
     if isinstance(packed, int):
         return _FORM % divmod(packed, _RANDOM)
     return cast("list[Any]", packed)[0] if isinstance(packed, list) else packed
@@ -110,7 +110,7 @@ def pack(checkpoint: Mapping[str, Any]) -> Any:
 
 def unpack(packed: Any, checkpoint_id: str) -> dict[str, Any]:
     """
-    The checkpoint again, without values.
+    The checkpoint that was packed, without values.
 
     Raises:
         UnsupportedFormatError: A newer chatledger wrote it.

@@ -26,11 +26,12 @@ def plan_prune(
 
     The checkpoints of a call of a subgraph (`node:task_id`) go with the root checkpoint that the call started from: nothing
     will resume it. Of a subgraph with a memory, what it had before each root checkpoint that stays but the newest stays
-    too, as going back to that one reads it.
+    too, as going back to that checkpoint reads it.
     """
     names = [name for name in thread.lines() if is_ours(name)]
     records = {name: list(thread.versions(name)) for name in names}
     readable = {name: [record for record in line if record.skeleton is None] for name, line in records.items()}
+    # A skeleton has no values, so it is none of the newest that stay.
     kept = {(name, record.id) for name in names for record in readable[name][:keep_last]}
     for name in names:
         root = root_of(name)
@@ -80,7 +81,7 @@ def _note_needs(
     needed: dict[VersionKey, set[str]],
     metadata_of: MetadataOf,
 ) -> None:
-    """Note which ancestors a checkpoint needs for its delta channels: each up to the one that has a value."""
+    """Note which ancestors a checkpoint needs for its delta channels: each up to the ancestor that has a value."""
     missing = delta_channels(record, metadata_of(record))
     for ancestor in ancestors(record, records.get):
         if not missing:

@@ -91,7 +91,7 @@ class _Line:
         self.records = newest_first[::-1]
         self._following = {record.parent: record for record in newest_first if record.parent is not None}
         self._shown: dict[str, str | None] = {}
-        """The next checkpoint below each pruned one that is not pruned: long rows of them lead to the same one, once."""
+        """The next checkpoint below each pruned one that is not pruned: long rows of them lead to the same checkpoint, which is looked up once."""
 
     def following(self, record: VersionRecord) -> VersionRecord | None:
         """The oldest of the checkpoints whose parent this is."""
@@ -132,7 +132,10 @@ class _Visited:
                 raise CorruptStateError(msg)
             content = stored.content
             if isinstance(content, ListNode):
-                pending += reversed(split_digests(self._added(at, content)))
+                # Where a list grew out of a list that a state had, only the elements that were added may be new.
+                self._lists.add(at)
+                is_grown = content.base in self._lists
+                pending += reversed(split_digests(content.children if is_grown else self._thread.elements_of(content)))
             elif isinstance(content, Compound) and is_snapshot(content.type):
                 pending += split_digests(content.children)
             else:
@@ -147,11 +150,6 @@ class _Visited:
                             continue
                         self._seen.add(element_digest)
                     yield element
-
-    def _added(self, digest: bytes, node: ListNode) -> bytes:
-        """The elements of a list that may be new: only those that were added, where it grew out of a list that a state had."""
-        self._lists.add(digest)
-        return node.children if node.base in self._lists else self._thread.elements_of(node)
 
 
 def _flat(value: Any) -> Iterator[Any]:

@@ -58,7 +58,7 @@ class _PlannedBatch(NamedTuple):
     Args:
         size: The number of operations.
         reads: The operations that read, by their place in the batch.
-        puts: The changes, of several changes of one item the last.
+        puts: The changes; of several changes of an item only the last.
     """
 
     size: int
@@ -98,7 +98,7 @@ class _LedgerStore(BaseStore):
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """
-        Carry out operations: first those that read, then the puts, of which the last of an item counts.
+        Carry out operations: first the reads, then the puts. Of several puts of one item the last counts.
 
         Raises:
             InvalidNamespaceError: A namespace breaks a rule. Nothing was written.

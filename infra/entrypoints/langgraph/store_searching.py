@@ -2,7 +2,7 @@
 
 import operator
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby, islice
 from typing import Any, Final, NamedTuple, cast
@@ -242,7 +242,11 @@ def check_fields(fields: Any) -> Any:
 def list_namespaces(items: ItemReader, op: ListNamespacesOp) -> list[tuple[str, ...]]:
     """Return the namespaces that match, cut to the depth, in order. Reads no further than to the last that is returned."""
     conditions = op.match_conditions or ()
-    with closing(items.scan_namespaces(_common_prefix(conditions))) as namespaces:
+    # All that match begin with the labels of a prefix up to a wildcard: the reader need not go through others.
+    prefix = next((tuple(condition.path) for condition in conditions if condition.match_type == "prefix"), ())
+    if _ANY in prefix:
+        prefix = prefix[: prefix.index(_ANY)]
+    with closing(items.scan_namespaces(prefix)) as namespaces:
         matching = (
             namespace if op.max_depth is None else namespace[: op.max_depth]
             for namespace in namespaces
@@ -250,15 +254,6 @@ def list_namespaces(items: ItemReader, op: ListNamespacesOp) -> list[tuple[str, 
         )
         different = (namespace for namespace, _ in groupby(matching))  # in order, so that equal ones are neighbours
         return list(islice(different, op.offset, op.offset + op.limit))
-
-
-def _common_prefix(conditions: Iterable[MatchCondition]) -> tuple[str, ...]:
-    """The labels with which all that match begin, for the reader; wildcards end them."""
-    for condition in conditions:
-        if condition.match_type == "prefix":
-            path = tuple(condition.path)
-            return path[: path.index(_ANY)] if _ANY in path else path
-    return ()
 
 
 def _is_within(namespace: tuple[str, ...], condition: MatchCondition) -> bool:

@@ -59,7 +59,7 @@ class ThreadState(Value, frozen=True):
             checkpoint without those that have run already, of one that was named and in a history with them.
         tasks: Their tasks, with those that are done.
         checkpoint: `thread_id`, `checkpoint_ns` as it is stored, and `checkpoint_id`.
-        metadata: That of the checkpoint.
+        metadata: The metadata of the checkpoint.
         created_at: When it was made, in ms since the epoch.
         parent_checkpoint: As `checkpoint`; None at the first.
         interrupts: What the tasks wait for.
@@ -87,29 +87,24 @@ def state_of(
     """The state at a checkpoint; `writes` are its pending writes as they are stored, which count for what is live."""
     checkpoint, values = checkpoint_tuple.checkpoint, checkpoint_tuple.checkpoint["channel_values"]
     tasks = _tasks(_due(checkpoint, values), writes, checkpoint_tuple.pending_writes or [])
+    try:
+        created_at = round(datetime.fromisoformat(checkpoint["ts"]).timestamp() * 1000)
+    except (KeyError, TypeError, ValueError):  # a checkpoint of another runtime may have no time of its own
+        created_at = stored_at
     return ThreadState(
         values={
-            name: _plain(value) for name, value in values.items() if not name.startswith((_BRANCH, _JOIN, _HIDDEN))
+            name: value.value if isinstance(value, _DeltaSnapshot) else value
+            for name, value in values.items()
+            if not name.startswith((_BRANCH, _JOIN, _HIDDEN))
         },
         next=[task.name for task in tasks if task.name and not (is_live and task.is_done)],
         tasks=tasks,
         checkpoint=dict(place),
         metadata=dict(checkpoint_tuple.metadata),
-        created_at=_time_of(checkpoint.get("ts"), stored_at),
+        created_at=created_at,
         parent_checkpoint=None if parent_id is None else {**place, "checkpoint_id": parent_id},
         interrupts=[interrupt for task in tasks for interrupt in task.interrupts],
     )
-
-
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, _DeltaSnapshot) else value
-
-
-def _time_of(text: Any, stored_at: int) -> int:
-    try:
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
-    except (TypeError, ValueError):
-        return stored_at
 
 
 def _due(checkpoint: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, str]:
@@ -237,7 +232,7 @@ class ThreadQueries(BoundSaver):
         What was deleted or pruned is not found, nor, without `thread_id`, what is in quarantine.
 
         Args:
-            query: As for `Ledger.search`: words, of which all must occur, operators, `"phrases"` and `prefix*`.
+            query: As for `Ledger.search`: words, which must all occur, operators, `"phrases"` and `prefix*`.
             thread_id: Only in this thread; an unknown one has no messages.
             checkpoint_ns: Only in this namespace, as it is stored.
             channels: Of the state, those that hold messages, LangChain's or dicts with `role` and `content`.
@@ -257,7 +252,7 @@ class ThreadQueries(BoundSaver):
         threads = self._threads.thread_ids() if thread_id is None else [str(thread_id)]
         matches: list[tuple[str, str, FoundMessage]] = []
         for owner in threads:
-            # A thread in quarantine keeps nobody from searching the others; of one that is named it is said.
+            # A thread in quarantine keeps nobody from searching the others; where it is named, the caller is told.
             with (
                 suppress(*(() if thread_id is not None else (QuarantinedError,))),
                 self._threads.reading(owner) as thread,

@@ -155,7 +155,13 @@ class Values:
 
     def _run(self, values: list[Any], depth: int) -> _ElementRun:
         data = _told_apart(values)
-        key = None if data is None else _sample(data)
+        key: bytes | None = None
+        if data is not None:
+            # A run is found by parts of its bytes, and then compared as a whole: faster than a hash of all of them.
+            size = len(data)
+            step = max(size // 4, _SAMPLE_BYTES)
+            samples = [data[at : at + _SAMPLE_BYTES] for at in range(0, size, step)]
+            key = b"".join((size.to_bytes(8, "big"), *samples))
         encoded = None if key is None else self._runs.get(key)
         if encoded is not None and encoded.data == data:
             return encoded
@@ -191,13 +197,6 @@ def _told_apart(values: list[Any]) -> bytes | None:
         return marshal.dumps((fields, names, extras), MARSHAL_VERSION)
     except ValueError:
         return None
-
-
-def _sample(data: bytes) -> bytes:
-    """Parts of some bytes, by which they are found; those that are found are compared as a whole, which is faster than a hash."""
-    size = len(data)
-    parts = [data[at : at + _SAMPLE_BYTES] for at in range(0, size, max(size // 4, _SAMPLE_BYTES))]
-    return b"".join((size.to_bytes(8, "big"), *parts))
 
 
 def _fingerprint(value: Any) -> bytes | None:

@@ -518,7 +518,7 @@ class AsyncLedger(AsyncClosing):
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
-        await self.run(repr)
+        await self.run(repr)  # any call opens the ledger
         return self
 
     def __repr__(self) -> str:

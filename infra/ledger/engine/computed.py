@@ -109,7 +109,7 @@ class Resolver:
 
         Raises:
             RefusedError: It needs a sandbox and there is none, gives too many items, or gives a file or another iterable
-                of which the items are not what it says.
+                whose items are not what it stands for.
             Exception: Whatever it raises.
         """
         if kept := self._kept.take(value):
@@ -261,7 +261,7 @@ async def compute(
     Raises:
         ResolverError: A value raised (its error is chained), needs a sandbox and there is none, was cancelled, gives more
             than 10,000 items, or is nested in more than 10 others. No fragment is computed then.
-        InvalidValueError: They are no fragments, or hold a file, or another iterable of which the items are not what it says.
+        InvalidValueError: They are no fragments, or hold a file, or another iterable whose items are not what it stands for.
     """
     if cancellation is not None and not callable(getattr(cancellation, "is_set", None)):
         msg = f"cancellation must have a method `is_set`, as threading.Event has, not {type(cancellation).__name__}"

@@ -179,7 +179,7 @@ class FragmentCopy:
 
         Raises:
             ResolverError: A codec cannot decode.
-            InvalidValueError: A value is a file, or another iterable of which the items are not what it says.
+            InvalidValueError: A value is a file, or another iterable whose items are not what it stands for.
         """
         active = set(gap.inside)
         # What is to be copied; and, as bare ids, the containers that are left once all before is done.
@@ -289,7 +289,7 @@ def leaves(values: Iterable[Any], *, decode: bool) -> Iterator[Any]:
         else:
             try:
                 form = value if is_computed(value) else plain_form(value)
-            except InvalidValueError:  # whoever needs the data reports it
+            except InvalidValueError:  # reported where the data are needed
                 form = list(cast("set[Any]", value)) if isinstance(value, set | frozenset) else value
             if isinstance(form, Mapping):
                 pending.extend(cast("Mapping[Any, Any]", form).values())
@@ -302,7 +302,7 @@ def leaves(values: Iterable[Any], *, decode: bool) -> Iterator[Any]:
 def _decoded(codec: Any) -> list[Any]:
     try:
         return [codec.decode()]
-    except Exception:  # noqa: BLE001 - whoever needs the data reports it
+    except Exception:  # noqa: BLE001 - reported where the data are needed
         return []
 
 

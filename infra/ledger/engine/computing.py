@@ -43,6 +43,7 @@ class Computing:
             InvalidValueError: A value that is being computed asks for what it is part of.
         """
         outer = _under_way.get()
+        # It would wait for itself for ever. By the context, as a value may ask from a task or thread that it started.
         if self._token in outer:
             msg = "a computed value cannot ask for the context that it is part of; it may read messages"
             raise InvalidValueError(msg)

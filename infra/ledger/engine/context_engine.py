@@ -241,7 +241,7 @@ class ContextEngine:
         return scratch.set(*self.fragments)
 
     def close(self) -> None:
-        """Close an engine that `fork` made. Of any other the ledger stays open: whoever opened it closes it."""
+        """Close an engine that `fork` made, with its ledger. Any other ledger stays open, as its opener closes it."""
         if self._is_scratch:
             self._ledger.close()
 
@@ -323,7 +323,7 @@ class AsyncContextEngine(Engine):
         return scratch.set(*self.fragments)
 
     async def close(self) -> None:
-        """Close an engine that `fork` made. Of any other the ledger stays open: whoever opened it closes it."""
+        """Close an engine that `fork` made, with its ledger. Any other ledger stays open, as its opener closes it."""
         if self._is_scratch:
             await self._ledger.close()
 

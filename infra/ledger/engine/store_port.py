@@ -134,8 +134,8 @@ class LedgerPort:
         return as_tokenizer(counter)
 
     def report(self, what: str, error: Exception) -> None:
-        """Log a failure that does not stop anything; without its message, which may quote content."""
-        _logger.warning("%s: %s", what, type(error).__name__)
+        """Log a failure that does not stop anything."""
+        _logger.warning("%s: %s", what, type(error).__name__)  # without its message, which may quote content
 
     new_id = staticmethod(new_id)
     adopted = staticmethod(adopted)

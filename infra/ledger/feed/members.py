@@ -112,6 +112,7 @@ def claim(log: LedgerLog, name: str, share: tuple[int, int], *, after: int | Non
             saved_at=clock_ms(),
         )
         bookmark = log.load_bookmark(wanted.key)
+        # As a majority of a cluster has it: a server that lags would show positions beyond the end.
         last = log.settled_position(wanted.position if bookmark is None else bookmark.position)
         if bookmark is not None:
             _check_log(log, bookmark, last)

@@ -154,6 +154,7 @@ class LiveMethods(LedgerPart):
         store = self._store
         store.check_open()
         sought = None if chat_id is None else sought_id(chat_id, "chat_id")
+        # Streams of other shares are left to their nodes; where a chat is named, the error says which share has it.
         is_shown = _is_held if sought is None else _is_visible
         shown = [live.stream for live in store.live.all(sought) if is_shown(store, live.start)]
         return sorted(shown, key=lambda stream: (stream.started_at, stream.id))
@@ -196,7 +197,7 @@ class LiveMethods(LedgerPart):
         """
         Go on with a live stream whose writer died or went: write more, `commit` it as it is, or `discard` it.
 
-        Of several who try, one succeeds. The earlier writer, should it live, gets a `LiveConflictError` at its next chunk.
+        Of several callers one succeeds. The earlier writer, if it is still alive, gets a `LiveConflictError` at its next chunk.
 
         Args:
             stream: The interrupted stream, from `get_live` or `list_live`. Its `epoch` counts: somebody who took it over

@@ -46,7 +46,7 @@ _AGAIN_S: Final = 0.5
 _GIVE_UP_S: Final = 30.0
 """The time that a caller waits for room or for the answer of the log."""
 _SPARE_ENTRIES: Final = 1000
-"""Room for what is not a chunk: beats, the end, those who take it over."""
+"""Room for entries that are no chunks: beats, the end, and taking the stream over."""
 _LAST: Final[frozenset[Kind]] = frozenset({"committing", "leave", "end"})
 """Nothing may stand behind these but what follows from them."""
 _EXPECTED: Final = (AccessDeniedError, LedgerClosedError, LiveConflictError, NotFoundError)
@@ -180,12 +180,13 @@ class LivePump:
     def flush(self) -> None:
         """Wait until all chunks are stored that were written before. Raises what `write` raises."""
         with self._changed:
+            # Not for what others write meanwhile: beside a busy writer it would never end. Chunks that are dropped do not come.
             written = self._written
             self._await(lambda: self._last.count >= min(written, self._written), "flush")
 
     def _await(self, is_done: Callable[[], bool], doing: str) -> None:
         """Wait, under the lock, for the thread. Raises its error, or after a while that the log does not answer."""
-        self._trouble = None
+        self._trouble = None  # of an earlier attempt: the thread tries again
         ends_at = time.monotonic() + _GIVE_UP_S
         while True:
             if self._error is not None:
@@ -208,6 +209,7 @@ class LivePump:
             try:
                 before = self._flight
                 self._land()
+                # What was under way may be this very entry, sent by an earlier call that got no answer: it is not stored twice.
                 if before is None or (before.entry.kind, before.entry.commit) != (kind, commit):
                     self._fly(kind, [], 0, commit)
             except (LiveConflictError, LiveStreamNotFoundError) as error:
@@ -221,7 +223,7 @@ class LivePump:
             self._is_held = is_held
 
     def drop_rest(self) -> None:
-        """Forget the chunks that were not sent yet."""
+        """Forget the chunks that were not sent yet; those under way may be stored already."""
         with self._sending, self._changed:
             taken = 0 if self._flight is None else len(self._flight.entry.chunks)
             del self._chunks[taken:]
@@ -269,11 +271,12 @@ class LivePump:
 
     def _send_next(self) -> None:
         """Send the chunks that have gathered, as many as fit into a batch; a beat when there are none."""
-        if self._flight is not None:
+        if self._flight is not None:  # its answer was lost: the same record again, so that it is stored once
             self._land()
             return
         if self._last.kind in _LAST:
             return
+        # One chunk at least, however long: `write` has looked whether it fits into an entry.
         taken, size, room_bytes = 0, 0, min(BATCH_BYTES, self._room_bytes)
         with self._changed:
             for _, chunk_size in self._chunks:

@@ -42,7 +42,7 @@ class LiveReader:
         self._until = None if is_following else live.tail.number
         self._last_number = live.tail.number
         self._entries = streams.read(live.key)
-        weakref.finalize(self, self._entries.close)
+        weakref.finalize(self, self._entries.close)  # a loop that is left early closes nothing
         self._reading = threading.Lock()
         self._ready: deque[LiveChunk] = deque()
         self._after = self._given = after

@@ -105,8 +105,8 @@ class LiveAnswer:
         """
         End the stream as one message on its branch, and return that message.
 
-        The stream is closed first, with the id of the message. A process that dies in between leaves it to whoever takes the
-        stream over, or to `sweep`: there is one message in any case. Calling it again after an error is safe.
+        The stream is closed first, with the id of the message. If the process dies in between, taking the stream over or a
+        `sweep` finishes it: there is one message in any case. Calling it again after an error is safe.
 
         Args:
             message: The message; None for the text that was written, in the role that the stream is named for. One without an
@@ -130,7 +130,9 @@ class LiveAnswer:
             try:
                 self._message = append_answer(self._store, self._stream, self._commit, is_again=self._is_uncertain)
             except (LogUnavailableError, LedgerClosedError):
-                self._is_uncertain = True
+                self._is_uncertain = (
+                    True  # the message may be on the log: the next call looks for it before it believes a refusal
+                )
                 raise
             except ChatledgerError:
                 self._pump.send("open")
@@ -149,6 +151,7 @@ class LiveAnswer:
         if self._is_closed:
             return
         try:
+            # Held before the flush, so that no chunk of another thread comes in between and is missing in the message.
             self._pump.hold()
             self._pump.flush()
             self._commit = self._commit or self._planned(message, expected_head)

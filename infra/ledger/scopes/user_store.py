@@ -36,7 +36,7 @@ class Owners:
 
     The owner of a chat never changes, but its id can get another owner after its deletion. What is still on the log of a
     deleted chat is about to be erased, and belongs to nobody any more unless its beginning was seen here; its tombstone
-    belongs to who owned it.
+    belongs to its last owner.
     """
 
     def __init__(self, store: StorePort) -> None:
@@ -80,7 +80,7 @@ class Readable:
     Tells the events that one user may read: those of the user's own streams, and those of streams that a chat or the
     application opens to the user when the event is read, not when it was written. To be asked in the order of the log.
 
-    Whoever is removed from a chat sees nothing more of it at once, not even the removal.
+    A user who is removed from a chat sees nothing more of it at once, not even the removal.
     """
 
     def __init__(self, store: WholeStore, user: User) -> None:
@@ -281,7 +281,7 @@ class UserStore(UserRefusals):
         """Implement `StorePort.begin`; what is begun is refused as by `execute`."""
         with acting_unless_named(self._user.id):
             waits = self._whole.begin_on_streams([self._restricted(streams, *decision) for decision in decisions])
-            # What lost a race is decided again by whoever waits for it.
+            # A decision that lost a race is made again by the thread that waits for it, which must act in the same name.
             return [partial(copy_context().run, wait) for wait in waits]
 
     def _restricted(self, streams: StreamKind[R], key: str, decide: Decision[R]) -> OnStream[R]:

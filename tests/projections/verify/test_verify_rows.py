@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatledger.domain.values import Message
-from chatledger.projections.chat.chains import Segment, pack_segment
+from chatledger.projections.chat.chains import Segment
+from chatledger.projections.chat.forked import SEGMENT
 from chatledger.projections.chat.pages import MessagePage, pack_page
 from chatledger.projections.generations import Generation
 from chatledger.projections.lmdb.checksums import with_checksum
@@ -140,8 +141,8 @@ def test_segments_are_compared_but_for_their_tails(generation: Generation, other
     key = segment_key(CHAT_NO, 0)
     ours, theirs = BEFORE, BEFORE._replace(**{name: 3})
     found, _ = compared(
-        *(generation, [(key, with_checksum(pack_segment(ours)))]),
-        *(other, [(key, with_checksum(pack_segment(theirs)))]),
+        *(generation, [(key, with_checksum(SEGMENT.pack(*ours)))]),
+        *(other, [(key, with_checksum(SEGMENT.pack(*theirs)))]),
     )
     assert (None if name.startswith("tail") else KINDS[Tag.SEGMENT]) == found
 

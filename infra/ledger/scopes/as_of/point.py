@@ -62,6 +62,7 @@ def find_point(store: StorePort, at: int | datetime) -> AsOfPoint:
     with store.snapshot() as snapshot:
         reached = snapshot.state.position
     if position > reached:
+        # As a majority of a cluster has it: that a position is beyond the end is an error, which a server that lags must not cause.
         last = store.log.settled_position(position)
         if position > last:
             msg = f"position {position} is beyond the end of the log, whose last event is at {last}"

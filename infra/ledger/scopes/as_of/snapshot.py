@@ -74,8 +74,8 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
     """
     A `LedgerSnapshot` as of a point. What belongs to it never changes, except that chats are deleted.
 
-    Nothing is replayed inside it: reading the log takes long, and the as-of index cannot grow while it is read. So only chats
-    may be asked for of which nothing is `missing`.
+    Nothing is replayed inside it: reading the log takes long, and the as-of index cannot grow while it is read. So a read
+    names its chats first, and begins when none of them is `missing`.
 
     `described` keeps how changed chats were described, encoded, for all snapshots of the point.
     """
