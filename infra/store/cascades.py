@@ -46,10 +46,10 @@ class Cascades:
         for kind in STREAM_KINDS:
             with self._look() as snapshot:
                 due = [
-                    one
+                    deletion
                     for erasure in snapshot.erasures(after=after)
                     if kind_of(erasure.stream_id) is CHATS
-                    for one in kind.on_chat_deleted(
+                    for deletion in kind.on_chat_deleted(
                         snapshot.txn, snapshot.tables, erasure.stream_id, erasure.tombstone_position
                     )
                 ]
@@ -67,11 +67,11 @@ class Cascades:
         for erasure in erasures:
             kind = kind_of(erasure.stream_id)
             with self._look() as snapshot:
-                found = kind.before_erasure(snapshot.txn, snapshot.tables, erasure.first_position)
-            for key, decisions in found:
+                reemitted = kind.before_erasure(snapshot.txn, snapshot.tables, erasure.first_position)
+            for key, decisions in reemitted:
                 for decide in decisions:
                     self._execute(kind, key, decide)
-            if found:
+            if reemitted:
                 self._index.update(partial(_forget, kind=kind, stream_no=erasure.first_position))
 
 

@@ -139,7 +139,7 @@ class Command:
     def note_written(self, positions: Sequence[int]) -> None:
         """Take what the log said."""
         pairs = zip(positions, self.encoded, strict=True)
-        self.written = [Recorded(at, one.event, one.hash) for at, one in pairs]
+        self.written = [Recorded(at, encoded.event, encoded.hash) for at, encoded in pairs]
 
     def end(self, error: Exception | None = None) -> None:
         """Let the caller go on."""

@@ -58,17 +58,17 @@ def check_projections(projections: Any) -> tuple[Projection, ...]:
     if isinstance(projections, str) or not isinstance(projections, Iterable):
         msg = f"projections must be a list of projections, not {type(projections).__name__}"
         raise ConfigurationError(msg)
-    found = dict[str, Projection]()
+    by_name = dict[str, Projection]()
     for projection in projections:  # pyright: ignore[reportUnknownVariableType] - it is checked
         try:
-            known = check_projection(projection)
+            checked = check_projection(projection)
         except InvalidValueError as error:
             raise ConfigurationError(str(error)) from error
-        if known.name in found:
-            msg = f"two projections have the name {known.name!r}; give each its own"
+        if checked.name in by_name:
+            msg = f"two projections have the name {checked.name!r}; give each its own"
             raise ConfigurationError(msg)
-        found[known.name] = known
-    return tuple(found.values())
+        by_name[checked.name] = checked
+    return tuple(by_name.values())
 
 
 class CustomProjections:
@@ -86,11 +86,14 @@ class CustomProjections:
             ConfigurationError: Another one has the name of one of them in this process.
         """
         for projection in projections:
-            known = self._index.custom.get(projection.name)
-            if known is not None and (type(known.projection), known.version) != (type(projection), projection.version):
+            attached = self._index.custom.get(projection.name)
+            if attached is not None and (type(attached.projection), attached.version) != (
+                type(projection),
+                projection.version,
+            ):
                 msg = (
                     f"projection {projection.name!r} is open in this process as another class, or with version "
-                    f"{known.version}; close that ledger first"
+                    f"{attached.version}; close that ledger first"
                 )
                 raise ConfigurationError(msg)
         for projection in projections:
@@ -142,8 +145,8 @@ class CustomProjections:
         self._index.custom.remove(name)
 
         def change(generation: Generation, txn: Transaction) -> bool:
-            found = [drop_record(txn, generation.tables, slot, name) for slot in (SERVING, BUILDING)]
-            return any(found)
+            dropped = [drop_record(txn, generation.tables, slot, name) for slot in (SERVING, BUILDING)]
+            return any(dropped)
 
         return self._index.update(change) or was_attached
 
@@ -151,11 +154,11 @@ class CustomProjections:
         """Return the state of each projection, by name; of one that is being rebuilt, that of the rows that serve."""
         with self._index.snapshot() as snapshot:
             records = load_records(snapshot.txn, snapshot.tables)
-        found: dict[str, ProjectionRecord] = {}
+        by_name: dict[str, ProjectionRecord] = {}
         for slot, record in records:
-            if slot == SERVING or record.error or record.name not in found:
-                found[record.name] = record
-        return [self._info(found[name]) for name in sorted(found)]
+            if slot == SERVING or record.error or record.name not in by_name:
+                by_name[record.name] = record
+        return [self._info(by_name[name]) for name in sorted(by_name)]
 
     def _info(self, record: ProjectionRecord) -> ProjectionInfo:
         return ProjectionInfo(
@@ -183,11 +186,16 @@ class CustomProjections:
                 raise _broken(record)
             stack = contextlib.ExitStack()
             snapshot = stack.enter_context(self._index.snapshot())
-            found = load_record(snapshot.txn, snapshot.tables, SERVING, name)
-            if found is not None and found.version == entry.version and found.position >= target and not found.error:
+            serving = load_record(snapshot.txn, snapshot.tables, SERVING, name)
+            if (
+                serving is not None
+                and serving.version == entry.version
+                and serving.position >= target
+                and not serving.error
+            ):
                 reach = Reach(snapshot.txn, snapshot.tables.custom, stack.close)
                 self._views.add(reach)
-                return ProjectionView(reach, found.number, position=found.position)
+                return ProjectionView(reach, serving.number, position=serving.position)
             stack.close()
 
     def end_view(self, view: ProjectionView) -> None:

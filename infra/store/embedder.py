@@ -120,34 +120,34 @@ class Embedder:
                 raise
             pieces = self._one_by_one(batch)
         self._tries = 0
-        return [Taken(*text[:-1], found) for text, found in zip(batch, pieces, strict=True)]
+        return [Taken(*text[:-1], vectors) for text, vectors in zip(batch, pieces, strict=True)]
 
     def _one_by_one(self, batch: Sequence[EmbeddedText]) -> list[list[EmbeddedPiece] | None]:
         """Return the vectors of each message, None where the function fails. Raises `EmbeddingError` when it fails for all."""
-        found: list[list[EmbeddedPiece] | None] = []
+        vectors: list[list[EmbeddedPiece] | None] = []
         failed: EmbeddingError | None = None
         for text in batch:
             try:
-                found += self._vectors_of([text.pieces])
+                vectors += self._vectors_of([text.pieces])
             except EmbeddingError as error:
                 failed = error
-                found.append(None)
+                vectors.append(None)
         if failed is not None:
-            if not any(found):
+            if not any(vectors):
                 raise failed
-            count = sum(one is None for one in found)
+            count = sum(pieces is None for pieces in vectors)
             _logger.warning("%d messages have no vectors: %s; they are tried again later", count, failed)
-        return found
+        return vectors
 
     def _vectors_of(self, pieces: Sequence[Sequence[str]]) -> list[list[EmbeddedPiece] | None]:
         """Return the vectors of the pieces of each text: those of known pieces as they are, the others from the function."""
-        named = {piece_digest(piece): piece for one in pieces for piece in one}
-        known = read(self.vectors, lambda txn: self.vectors.known(txn, named))
-        missing = [digest for digest in named if digest not in known]
+        named = {piece_digest(piece): piece for of_text in pieces for piece in of_text}
+        vectors = read(self.vectors, lambda txn: self.vectors.known(txn, named))
+        missing = [digest for digest in named if digest not in vectors]
         if missing:
             codes = Codes.of(embed_texts(self._embedding, [named[digest] for digest in missing]))
-            known |= {piece.digest: piece for piece in EmbeddedPiece.of(missing, codes)}
-        return [[known[piece_digest(piece)] for piece in one] for one in pieces]
+            vectors |= {piece.digest: piece for piece in EmbeddedPiece.of(missing, codes)}
+        return [[vectors[piece_digest(piece)] for piece in of_text] for of_text in pieces]
 
     def _retry_failed(self) -> None:
         """Try messages again that the function refused, now and then."""
@@ -169,10 +169,10 @@ class Embedder:
         if text is None:
             return
         try:
-            (found,) = self._vectors_of([text.pieces])
+            (vectors,) = self._vectors_of([text.pieces])
         except EmbeddingError:
-            found = None
-        taken = Taken(*text[:-1], found)
+            vectors = None
+        taken = Taken(*text[:-1], vectors)
 
         def change(txn: Transaction) -> None:
             with self._index.snapshot() as snapshot:

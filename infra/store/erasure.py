@@ -287,7 +287,11 @@ class Eraser:
                 after = page[-1].position
                 with self._index.snapshot() as snapshot:
                     state, txn, tables = snapshot.state, snapshot.txn, snapshot.tables
-                    claimed = [one for one in page if one.position <= state.position and is_deleted(txn, tables, one)]
+                    claimed = [
+                        recorded
+                        for recorded in page
+                        if recorded.position <= state.position and is_deleted(txn, tables, recorded)
+                    ]
                 for recorded in claimed:
                     if not noted.removed_from([recorded]):
                         continue

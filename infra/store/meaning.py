@@ -70,14 +70,14 @@ class Meaning:
         if embedding is None:
             return
         with self._lock:
-            known = self.embedding
-            if known is None:
+            attached = self.embedding
+            if attached is None:
                 self._folders.get(embedding)
                 self._worker = EmbeddingWorker(self._index, self._folders, embedding, self._closing)
                 self._worker.start()
-            elif known.key != embedding.key:
+            elif attached.key != embedding.key:
                 msg = (
-                    f"the ledger is open in this process with embedding {known.name!r} of {known.dimensions} dimensions, not "
+                    f"the ledger is open in this process with embedding {attached.name!r} of {attached.dimensions} dimensions, not "
                     f"{embedding.name!r} of {embedding.dimensions}; close it first"
                 )
                 raise ConfigurationError(msg)

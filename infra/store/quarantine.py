@@ -144,8 +144,8 @@ class Quarantine:
         refused = self.refused()
         if not refused:
             return refuse_nothing
-        said = {name: describe_quarantined(folder, stream) for name, (folder, stream) in refused.items()}
-        return QuarantineRefusal(said, tuple(stream for _, stream in refused.values()))
+        words = {name: describe_quarantined(folder, stream) for name, (folder, stream) in refused.items()}
+        return QuarantineRefusal(words, tuple(stream for _, stream in refused.values()))
 
     def give_up(self, stream: str, *, now: int) -> QuarantinedStream:
         """
@@ -154,12 +154,12 @@ class Quarantine:
         Raises:
             NotFoundError: It is not in quarantine.
         """
-        found = self.refused().get(stream)
-        if found is None:
+        refused = self.refused().get(stream)
+        if refused is None:
             msg = f"{stream!r} is not in quarantine; 'chatledger doctor' names what is"
             raise NotFoundError(msg)
         self._change(stream, given_up_at=now)
-        return found[1]
+        return refused[1]
 
     def release(self, versions: Mapping[str, int], *, now: int) -> list[str]:
         """Serve again what has as many events as it had; `versions` says how many each stream has. Returns what that is."""
@@ -171,7 +171,8 @@ class Quarantine:
     def _change(self, name: str, **changes: int) -> None:
         for folder, note in self.notes().items():
             streams = tuple(
-                structs.replace(one, **changes) if one.id == name and one.is_refused else one for one in note.streams
+                structs.replace(stream, **changes) if stream.id == name and stream.is_refused else stream
+                for stream in note.streams
             )
             if streams != note.streams:
                 self.add(folder.name, structs.replace(note, streams=streams))
@@ -186,14 +187,14 @@ class Quarantine:
 class QuarantineRefusal:
     """Refuses streams, with what is to be said of each."""
 
-    def __init__(self, said: Mapping[str, str], streams: tuple[QuarantinedStream, ...]) -> None:
-        self._said, self.streams = said, streams
+    def __init__(self, words: Mapping[str, str], streams: tuple[QuarantinedStream, ...]) -> None:
+        self._words, self.streams = words, streams
 
     def __call__(self, stream: str) -> None:
         """Raises `QuarantinedError` if it is one of them."""
-        said = self._said.get(stream)
-        if said is not None:
-            raise QuarantinedError(said, chat_id=stream)
+        words = self._words.get(stream)
+        if words is not None:
+            raise QuarantinedError(words, chat_id=stream)
 
 
 def describe_quarantined(folder: Path, stream: QuarantinedStream) -> str:

@@ -103,22 +103,22 @@ class CheckedReading:
         """
         is_sure = False
         while True:
-            known, page = 0, self._news(after) if is_woken and stream_id is None else ()
+            seen, page = 0, self._news(after) if is_woken and stream_id is None else ()
             is_news = bool(page)
             page = page or self._read(after, limit, stream_id)
-            if not page and (known := self._known(stream_id)) > after:
+            if not page and (seen := self._known(stream_id)) > after:
                 page = self._read(after, limit, stream_id)  # what the index has seen by now must be there
-            found = self._compared(page, after, known, stream_id, is_news=is_news)
-            if found is None or found.lost is not None:
+            compared = self._compared(page, after, seen, stream_id, is_news=is_news)
+            if compared is None or compared.lost is not None:
                 # The tombstone of what is read is on the log before the first event that it claims goes, and the index may be behind.
                 self._projector.catch_up()
-                found = self._compared(page, after, known, stream_id, is_news=False)
-            if not is_sure and found is not None and found.lost is not None:
+                compared = self._compared(page, after, seen, stream_id, is_news=False)
+            if not is_sure and compared is not None and compared.lost is not None:
                 # A server that is behind, or does not lead any more, may have answered: what is read from here on reaches the end.
                 self._log.committed_position()
                 is_sure, is_woken = True, False
                 continue
-            kept = self._kept(page, found)
+            kept = self._kept(page, compared)
             if kept or not page:
                 return kept
             after = page[-1].position
@@ -165,7 +165,7 @@ class CheckedReading:
         return self._log.read_stream(stream_id, after=after, limit=limit)
 
     def _compared(
-        self, page: Sequence[Recorded], after: int, known: int, stream_id: str | None, *, is_news: bool
+        self, page: Sequence[Recorded], after: int, head: int, stream_id: str | None, *, is_news: bool
     ) -> Compared | None:
         """
         Compare a page with the index; None when the index is behind, and cannot tell.
@@ -175,21 +175,21 @@ class CheckedReading:
         with self._index.snapshot() as snapshot:
             position, txn, tables = snapshot.state.position, snapshot.txn, snapshot.tables
             if stream_id is None:
-                until = min(position, page[-1].position if page else known)
-                found = compare(txn, tables, page, after=after, until=until)
+                until = min(position, page[-1].position if page else head)
+                compared = compare(txn, tables, page, after=after, until=until)
             else:
-                found = compare_stream(txn, tables, page, after=after, head=known, until=position)
+                compared = compare_stream(txn, tables, page, after=after, head=head, until=position)
             fresh = [recorded for recorded in page if recorded.position > position]
-            if found.lost is not None or not fresh:
-                return found
-            return found if is_news and self._follows(snapshot, fresh, max(position, after)) else None
+            if compared.lost is not None or not fresh:
+                return compared
+            return compared if is_news and self._follows(snapshot, fresh, max(position, after)) else None
 
-    def _kept(self, page: Sequence[Recorded], found: Compared | None) -> Sequence[Recorded]:
+    def _kept(self, page: Sequence[Recorded], compared: Compared | None) -> Sequence[Recorded]:
         """The events of a page up to the first one that is lost, without what is hidden."""
-        lost = None if found is None else found.lost
-        hidden = () if found is None else found.hidden
+        lost = None if compared is None else compared.lost
+        hidden = () if compared is None else compared.hidden
         if lost is None and not hidden:
-            return page if found is not None else [recorded for recorded in page if not is_foreign(recorded)]
+            return page if compared is not None else [recorded for recorded in page if not is_foreign(recorded)]
         end = math.inf if lost is None else lost.position
         kept = [recorded for recorded in page if recorded.position < end and recorded.position not in hidden]
         if lost is not None:
@@ -206,11 +206,11 @@ class CheckedReading:
         heads: dict[str, tuple[int, bytes]] = {}
         for recorded in events:
             stream = recorded.chat_id
-            known = heads.get(stream)
-            if known is None:
+            before = heads.get(stream)
+            if before is None:
                 head = _head(snapshot, stream)
-                known = head.version, head.hash
-            is_next = recorded.version == known[0] + 1 and recorded.event.previous_hash == known[1]
+                before = head.version, head.hash
+            is_next = recorded.version == before[0] + 1 and recorded.event.previous_hash == before[1]
             if not is_next or isinstance(recorded.body, StreamDeleted):
                 return False
             heads[stream] = recorded.version, recorded.hash

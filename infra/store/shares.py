@@ -73,8 +73,8 @@ class Guests:
             self._users[stream_id] = self._users.get(stream_id, 0) + 1
             self._recent.add(stream_id)
             left = self._taken_out(self._idle()[: max(0, len(self._stores) - _MOST_GUESTS)])
-        for one in left:
-            one.close()
+        for guest in left:
+            guest.close()
         try:
             yield store
         finally:
@@ -132,18 +132,18 @@ class ShareStore(Store):
 
         The positions of a share have gaps, so a lost event shows by the next one of its chat only. This finds the last ones.
         """
-        count = found = reached = 0
+        count = indexed = reached = 0
         for _ in range(_COUNTS):
             before, reached = reached, self.projector.catch_up()
             count = self.log.count() or 0
             with self.index.snapshot() as snapshot:
-                found, has_erasures = snapshot.entry_count, bool(snapshot.erasures())
-            if has_erasures or count <= found:
+                indexed, has_erasures = snapshot.entry_count, bool(snapshot.erasures())
+            if has_erasures or count <= indexed:
                 return
             if before == reached:
                 break
         msg = (
-            f"the server has {count} events of share {self._share}, and {found} could be read: events are lost. Restore the "
+            f"the server has {count} events of share {self._share}, and {indexed} could be read: events are lost. Restore the "
             "log from a backup, or compare the replicas of a cluster"
         )
         raise ChainIntegrityError(msg)
@@ -168,8 +168,8 @@ class ShareStore(Store):
 
     def _is_indexed(self, stream_id: str) -> bool:
         with self.index.snapshot() as snapshot:
-            found = kind_of(stream_id).read(snapshot.tables, snapshot.txn, stream_id)
-            return stream_head(found).position > 0
+            stream = kind_of(stream_id).read(snapshot.tables, snapshot.txn, stream_id)
+            return stream_head(stream).position > 0
 
     @contextlib.contextmanager
     def snapshot(self, chats: ChatsToRead = NO_CHATS, /) -> Generator[Snapshot]:
@@ -216,7 +216,9 @@ class ShareStore(Store):
         """Begin what `Store.begin_on_streams` does; what is held elsewhere is written when it is waited for."""
         are_held = [self._other_share(stream_id) is None for stream_id, _, _ in decisions]
         begun = iter(
-            super().begin_on_streams([one for one, is_held in zip(decisions, are_held, strict=True) if is_held])
+            super().begin_on_streams(
+                [decision for decision, is_held in zip(decisions, are_held, strict=True) if is_held]
+            )
         )
         return [
             partial(self._finish, decision, next(begun) if is_held else None)

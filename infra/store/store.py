@@ -226,10 +226,11 @@ class Store:
         """Begin what `execute_on_stream` does for each of them, as `begin` does."""
         self.check_open()
         deadline = time.monotonic() + RETRY_S
-        commands = [Command(*one, None) for one in decisions]
+        commands = [Command(*decision, None) for decision in decisions]
         self._commits.submit(*commands)
         return [
-            partial(self._carry_out, one, None, deadline, begun) for one, begun in zip(decisions, commands, strict=True)
+            partial(self._carry_out, decision, None, deadline, begun)
+            for decision, begun in zip(decisions, commands, strict=True)
         ]
 
     def _carry_out(
@@ -288,14 +289,14 @@ class Store:
     def _repeated(self, stream_id: str, positions: tuple[int, int], kind: EventKind | None) -> list[Recorded]:
         """The events of a command that was carried out before."""
         first, last = positions
-        found: list[Recorded] = []
+        written: list[Recorded] = []
         while first <= last and (page := self.page(first - 1, stream_id=stream_id, limit=last - first + 1)):
-            found += [recorded for recorded in page if recorded.position <= last]
+            written += [recorded for recorded in page if recorded.position <= last]
             first = page[-1].position + 1
-        if kind is not None and not (found and isinstance(found[0].body, kind)):
+        if kind is not None and not (written and isinstance(written[0].body, kind)):
             msg = f"the command id {current().command_id!r} was used on chat {stream_id!r} for another command; use a new one"
             raise InvalidValueError(msg)
-        return found
+        return written
 
     def _await_other(self, stream_id: str, attempts: int, deadline: float) -> int:
         """Take in what another writer wrote to the chat, and give it a moment when it writes a lot; how far the index is."""

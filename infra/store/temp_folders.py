@@ -27,11 +27,11 @@ def memory_folder() -> Path:
     Raises:
         ConfigurationError: This machine has no such place, or somebody else has made that folder.
     """
-    asked = os.environ.get(RUNTIME_DIR_ENV)
-    if asked and not is_in_memory(Path(asked)):
-        msg = f"{RUNTIME_DIR_ENV} names {asked}, which is not a folder on a file system in memory (tmpfs)"
+    named = os.environ.get(RUNTIME_DIR_ENV)
+    if named and not is_in_memory(Path(named)):
+        msg = f"{RUNTIME_DIR_ENV} names {named}, which is not a folder on a file system in memory (tmpfs)"
         raise ConfigurationError(msg)
-    for place in [Path(asked)] if asked else _places():
+    for place in [Path(named)] if named else _places():
         if is_in_memory(place) and os.access(place, os.W_OK | os.X_OK):
             return _private(place / f"chatledger-{os.geteuid()}")
     msg = (
@@ -73,11 +73,11 @@ def _private(folder: Path) -> Path:
     """The folder, which others may neither read nor have made."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        stats = folder.lstat()
     except OSError as error:
         msg = f"{folder} cannot be made: {error}"
         raise ConfigurationError(msg) from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    if not stat.S_ISDIR(stats.st_mode) or stats.st_uid != os.geteuid() or stat.S_IMODE(stats.st_mode) & 0o077:
         msg = f"{folder} is not a private folder of this user (mode 0700); remove it, or find out who made it"
         raise ConfigurationError(msg)
     return folder
@@ -152,20 +152,20 @@ class Scratch:
 
     def abandoned(self) -> list[Path]:
         """The folders that processes left behind that were killed."""
-        found: list[Path] = []
+        folders: list[Path] = []
         for folder in self._abandoned():
-            found.append(folder.path)
+            folders.append(folder.path)
             folder.release()
-        return found
+        return folders
 
     def _abandoned(self) -> Iterator[ScratchFolder]:
         for path in Path(self.base or tempfile.gettempdir()).glob(f"{_PREFIX}*"):
             try:
-                found = ScratchFolder(path, _lock(path)) if path.lstat().st_uid == os.geteuid() else None
+                scratch = ScratchFolder(path, _lock(path)) if path.lstat().st_uid == os.geteuid() else None
             except OSError:
                 continue
-            if found is not None:
-                yield found
+            if scratch is not None:
+                yield scratch
 
 
 def _lock(path: Path) -> int:

@@ -43,10 +43,10 @@ class VectorFolders:
 
     def get(self, embedding: Embedding) -> "VectorIndex":
         """Return the vectors of an embedding, which may be none yet."""
-        found = self._opened(embedding.key)
-        if found is None:
-            found = self._create(embedding)
-        return found
+        vectors = self._opened(embedding.key)
+        if vectors is None:
+            vectors = self._create(embedding)
+        return vectors
 
     def find(self, embedding: Embedding) -> "VectorIndex | None":
         """Return the vectors of an embedding; None when there are none."""
@@ -82,34 +82,34 @@ class VectorFolders:
 
     def _opened(self, key: str) -> "VectorIndex | None":
         with self._lock:
-            found = self._open.get(key)
-            if found is not None or self._is_closed or not (self._root / key / "data.mdb").exists():
-                return found
+            vectors = self._open.get(key)
+            if vectors is not None or self._is_closed or not (self._root / key / "data.mdb").exists():
+                return vectors
             try:
-                found = _open_folder(self._root / key)
+                vectors = _open_folder(self._root / key)
             except CorruptStateError as error:
                 _logger.warning("vectors are dropped, and computed anew: %s", error)
                 shutil.rmtree(self._root / key, ignore_errors=True)
                 return None
-            with found.env.reading() as txn:
-                about = found.about(txn)
+            with vectors.env.reading() as txn:
+                about = vectors.about(txn)
             if about is None or about.identity != self._identity:
-                found.close()
+                vectors.close()
                 shutil.rmtree(self._root / key, ignore_errors=True)
                 return None
-            self._open[key] = found
-            return found
+            self._open[key] = vectors
+            return vectors
 
     def _create(self, embedding: Embedding) -> "VectorIndex":
         with self._lock:
             if self._is_closed:
                 msg = "the ledger is closed; open it again"
                 raise LedgerClosedError(msg)
-            found = _open_patiently(self._root / embedding.key)
+            vectors = _open_patiently(self._root / embedding.key)
 
             def describe(txn: Transaction) -> None:
-                if found.about(txn) is None:
-                    found.describe(
+                if vectors.about(txn) is None:
+                    vectors.describe(
                         txn,
                         identity=self._identity,
                         name=embedding.name,
@@ -117,9 +117,9 @@ class VectorFolders:
                         piece_chars=embedding.piece_chars,
                     )
 
-            found.env.update(describe)
-            self._open[embedding.key] = found
-            return found
+            vectors.env.update(describe)
+            self._open[embedding.key] = vectors
+            return vectors
 
     def drop_others(self, embedding: Embedding) -> None:
         """Remove the vectors of all other embeddings, but for those that another process has open."""
@@ -151,8 +151,8 @@ class VectorFolders:
         with self._lock:
             self._is_closed = True
             opened, self._open = list(self._open.values()), {}
-        for one in opened:
-            one.close()
+        for vectors in opened:
+            vectors.close()
 
 
 def _open_folder(path: Path) -> "VectorIndex":
