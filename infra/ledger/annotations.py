@@ -52,6 +52,7 @@ class AnnotationMethods(LedgerPart):
             InvalidValueError: A value breaks a rule.
         """
         check_id(chat_id, "chat_id")
+        # Metadata are merged in the decision: read, merged and written in three steps they lost what others wrote in between.
         self._store.execute(
             CHATS,
             chat_id,

@@ -126,7 +126,7 @@ def as_drafts(messages: Messages, *, form: str | None = None) -> list[NewMessage
     values: Any = messages
     if not isinstance(values, list) and isinstance(values, str | NewMessage | Fragment | Mapping | Dumpable):
         values = [values]
-    if isinstance(values, bytes) or not isinstance(values, Iterable):
+    if isinstance(values, bytes) or not isinstance(values, Iterable):  # bytes are an iterable of numbers
         msg = f"expected messages, not {type(values).__name__}; chatledger.user(text) makes one from text"
         raise InvalidValueError(msg)
     return [

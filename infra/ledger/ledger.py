@@ -76,6 +76,7 @@ class Ledger(LedgerMethods, TimeTravelMethods):
         if not self._is_closed:
             if self._sweeper is not None:
                 self._sweeper.close()
+            # Before the store is given up: feeds keep their positions on the log, and writes of tasks still wait to be stored.
             for cursor in list(self._cursors):
                 cursor.close_quietly()
             try:

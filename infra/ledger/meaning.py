@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _LEAST_DEPTH: Final = 100
 _DEPTHS: Final = 3
-"""So many times as many as are shown are merged from each ranking."""
+"""So many times as many as are shown are merged from each ranking: a message that is low in both may be high in the merged one."""
 
 _Key = tuple[str, str]
 

@@ -417,7 +417,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         Unless LangGraph's `durability` is "sync", writes to channels of the state are stored up to 50 ms later, with the next
         checkpoint if that comes first. Why that failed is raised by the next call on the thread.
         """
-        written_at = time.time_ns() // 1_000_000
+        written_at = time.time_ns() // 1_000_000  # the event that stores it may come later
         thread_id, namespace = self._place(config)
         checkpoint_id = get_checkpoint_id(config)
         if not checkpoint_id:

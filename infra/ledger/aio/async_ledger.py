@@ -211,7 +211,7 @@ _ASYNCHRONOUS: Final = (
 def _answer(call: Callable[[Ledger], T], ledger: Ledger) -> T:
     answer = call(ledger)
     if inspect.iscoroutine(answer):
-        answer.close()
+        answer.close()  # or Python warns that it was never awaited
         raise InvalidValueError(_ASYNCHRONOUS)
     return answer
 

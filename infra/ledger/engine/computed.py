@@ -165,7 +165,7 @@ class Resolver:
         items: list[Any] = []
         self._produced.append(items)  # before there are any, so that none is forgotten where a later one fails
 
-        def drain() -> None:
+        def drain() -> list[Any]:
             try:
                 for item in value:
                     _add(items, item)
@@ -174,10 +174,10 @@ class Resolver:
             finally:
                 if inspect.isgenerator(value):
                     value.close()
+            return items  # so that a thread that was left behind discards what it has got since
 
         if not isinstance(cast("object", value), AsyncIterable):
-            await self._in_thread(drain)
-            return items
+            return cast("list[Any]", await self._in_thread(drain))
         try:
             async for item in value:
                 _add(items, item)

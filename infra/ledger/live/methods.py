@@ -99,6 +99,7 @@ class LiveMethods(LedgerPart):
             raise InvalidValueError(msg)
         store = self._store
         born = _born(store, check_id(chat_id, "chat_id"), branch)
+        # With the id of the message that it becomes: readers are given it now, and would take a later one for another answer.
         start = LiveStart(chat_id, stream_id, name, branch, clock_ms(), keep_s, born, new_id())
         try:
             key, tail = store.live.begin(start)
