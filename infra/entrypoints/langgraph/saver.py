@@ -303,14 +303,12 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         # A copy of a checkpoint stands beside it: it is a fork, and continues nothing.
         may_continue = self._is_fenced and full.get("source") != "fork"
         is_continuing = may_continue and self._expectations.is_continuing(thread_id, namespace, before_id)
+        packed = pack({key: part for key, part in checkpoint.items() if key != VALUES})
         put = PutVersion(
             line=namespace,
             id=checkpoint["id"],
             parent=parent_id,
-            frames=(
-                self.serde.dumps_typed(pack({key: part for key, part in checkpoint.items() if key != VALUES})),
-                self.serde.dumps_typed(full),
-            ),
+            frames=(self.serde.dumps_typed(packed), self.serde.dumps_typed(full)),
             values={name: self._values.encode(value) for name, value in values.items() if name in changed},
             unchanged=partial(self._unchanged, versions, not_given, unchanged),
             not_given=not_given,
