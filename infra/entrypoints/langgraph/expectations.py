@@ -48,7 +48,7 @@ class Expectations:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[_Key, _CheckpointOrigin] = OrderedDict()
+        self._origins: OrderedDict[_Key, _CheckpointOrigin] = OrderedDict()
         self._lock = threading.Lock()
 
     def note(
@@ -63,7 +63,7 @@ class Expectations:
         key, how = (thread_id, namespace, checkpoint_id), _How.BY_NAME if is_named else _How.AS_LATEST
         how = _How.MISSED if is_missed else how
         with self._lock:
-            self._keep(key, self._known.get(key, _CheckpointOrigin(how))._replace(how=how))
+            self._keep(key, self._origins.get(key, _CheckpointOrigin(how))._replace(how=how))
 
     @contextmanager
     def putting(self, thread_id: str, namespace: str, checkpoint_id: str) -> Generator[None]:
@@ -71,13 +71,13 @@ class Expectations:
         # A run that reads it goes on at once, maybe before `put` has returned here, and must not take it for a stranger's.
         key, putter = (thread_id, namespace, checkpoint_id), _current_flow()
         with self._lock:
-            before = self._known.get(key)
+            before = self._origins.get(key)
             self._keep(key, _CheckpointOrigin(_How.PUT, putter, is_left_over=None))
         try:
             yield
         except ChatledgerError:
             with self._lock:
-                self._known.pop(key, None)
+                self._origins.pop(key, None)
                 if before is not None:
                     self._keep(key, before)
             raise
@@ -113,13 +113,13 @@ class Expectations:
 
     def _of(self, thread_id: str, namespace: str, checkpoint_id: str | None) -> _CheckpointOrigin | None:
         with self._lock:
-            return self._known.get((thread_id, namespace, checkpoint_id))
+            return self._origins.get((thread_id, namespace, checkpoint_id))
 
     def _keep(self, key: _Key, origin: _CheckpointOrigin) -> None:
-        self._known[key] = origin
-        self._known.move_to_end(key)
-        if len(self._known) > _MAX_KNOWN:
-            self._known.popitem(last=False)
+        self._origins[key] = origin
+        self._origins.move_to_end(key)
+        if len(self._origins) > _MAX_KNOWN:
+            self._origins.popitem(last=False)
 
 
 def begin_flow() -> None:

@@ -190,9 +190,8 @@ def _packed_time(text: Any) -> Any:
         number = (time - _EPOCH) // _US
     except (TypeError, ValueError):
         return text
-    return (
-        number if _time(number) == text else text
-    )  # another zone, or another way to write it, would not come back as it was
+    # Another zone, or another way to write the time, would not come back as it was.
+    return number if _time(number) == text else text
 
 
 def _time(packed: Any) -> Any:
