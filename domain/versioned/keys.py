@@ -118,8 +118,11 @@ def item_id(user_id: str, namespace: Sequence[str], key: str) -> str:
     labels = check_labels(namespace)
     check_id(user_id, "user_id", empty=True)
     check_id(key, "the key of an item")
-    path = "/".join(map(_escaped_label, labels))
-    return check_id(f"{_ITEM}:{_escaped(user_id)}:{path}:{_escaped(key)}", "namespace and key of an item together")
+    return check_id(_joined(ItemKey(user_id, labels, key)), "namespace and key of an item together")
+
+
+def _joined(item: ItemKey) -> str:
+    return f"{_ITEM}:{_escaped(item.user_id)}:{'/'.join(map(_escaped_label, item.namespace))}:{_escaped(item.key)}"
 
 
 def check_labels(namespace: Any, *, empty: bool = False) -> tuple[str, ...]:
@@ -135,13 +138,15 @@ def check_labels(namespace: Any, *, empty: bool = False) -> tuple[str, ...]:
 
 
 def parse_item_id(some_id: str) -> ItemKey | None:
-    """Return the parts of the id of an item; None for other ids."""
+    """Return the parts of the id of an item, which keeps the rules of ids; None for other ids."""
     kind, *parts = some_id.split(":")
     if kind != _ITEM or len(parts) != 3:
         return None
     user_id, path, key = parts
     item = ItemKey(_unescaped(user_id), tuple(map(_unescaped, path.split("/"))), _unescaped(key))
-    return item if all((*item.namespace, item.key)) and item_id(*item) == some_id else None
+    is_item = item.key and all(item.namespace) and len(item.namespace) <= MAX_LABELS
+    # What is escaped in another way would be a second id of the same item.
+    return item if is_item and _joined(item) == some_id else None
 
 
 def family_of_id(some_id: Any) -> Family:
@@ -151,7 +156,7 @@ def family_of_id(some_id: Any) -> Family:
     Raises:
         InvalidValueError: It is missing, or an id of neither.
     """
-    if isinstance(some_id, str) and parse_item_id(some_id) is not None:
+    if parse_item_id(check_id(some_id, "the id of a state")) is not None:
         return ITEM
     parse_state_id(some_id)
     return STATE

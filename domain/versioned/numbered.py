@@ -62,14 +62,12 @@ def decide_put_state(state: VersionedState, draft: StateDraft, now: int) -> list
     newest = 0 if alive.record is None else alive.record.version
     if draft.expected_version not in {None, newest}:
         raise StateConflictError(shown_id(draft.state_id), expected=draft.expected_version or 0, actual=newest)
-    moved = StateConflictError(shown_id(draft.state_id), expected=draft.parent or 0, actual=newest)
     parent = None if draft.parent is None else alive.version(LINE, number_id(draft.parent))
-    if draft.basis is not None and (parent is None or parent.position != draft.basis):
-        raise moved
     kept = [name for name, value in draft.values.items() if value is None]
     inherited = {} if parent is None else parent.fields
-    if not inherited.keys() >= {*kept}:
-        raise moved
+    is_other = draft.basis is not None and (parent is None or parent.position != draft.basis)
+    if is_other or not inherited.keys() >= {*kept}:
+        raise StateConflictError(shown_id(draft.state_id), expected=draft.parent or 0, actual=newest)
     own = {name: value for name, value in draft.values.items() if value is not None}
     sizes = {name: value.size_bytes for name, value in own.items()}
     size = sum(len(name.encode()) for name in draft.values) + sum(sizes.values())
