@@ -77,7 +77,14 @@ class Health:
         """
         await self._service.permitted(request, "admin")
         log_position, index_position = await self._ask()
-        text = self._metrics.text(log_position=log_position, index_position=index_position)
+        pending = await self._service.ledger.erasures(is_pending=True)
+        waits_s = max((time.time() - erasure.deleted_at / 1000 for erasure in pending), default=0.0)
+        text = self._metrics.text(
+            log_position=log_position,
+            index_position=index_position,
+            pending_erasures=len(pending),
+            oldest_erasure_s=max(waits_s, 0.0),
+        )
         return Response(text, 200, {"Content-Type": CONTENT_TYPE})
 
     async def _ask(self) -> tuple[int, int]:

@@ -25,6 +25,8 @@ _HELP: Final[Mapping[str, tuple[str, str]]] = {
     "chatledger_log_position": ("gauge", "Position of the last event on the log."),
     "chatledger_index_position": ("gauge", "Position up to which reads know everything."),
     "chatledger_index_lag_events": ("gauge", "Events on the log that reads do not know yet."),
+    "chatledger_pending_erasures": ("gauge", "Deletions whose bytes are still to be erased."),
+    "chatledger_oldest_pending_erasure_seconds": ("gauge", "How long the oldest of them has waited."),
 }
 
 
@@ -74,8 +76,10 @@ class Metrics:
             file.write(msgspec.json.encode(self._own()))
         fresh.replace(path)
 
-    def text(self, *, log_position: int, index_position: int) -> str:
-        """Return everything, as Prometheus reads it."""
+    def text(
+        self, *, log_position: int, index_position: int, pending_erasures: int = 0, oldest_erasure_s: float = 0.0
+    ) -> str:
+        """Return everything, as Prometheus reads it. The oldest of the pending erasures was asked for so many seconds ago."""
         samples: Counter[str] = Counter()
         for process in self._all():
             samples.update(process.counted)
@@ -83,8 +87,12 @@ class Metrics:
         samples["chatledger_log_position"] = log_position
         samples["chatledger_index_position"] = index_position
         samples["chatledger_index_lag_events"] = max(0, log_position - index_position)
+        values: dict[str, float] = {
+            "chatledger_pending_erasures": pending_erasures,
+            "chatledger_oldest_pending_erasure_seconds": oldest_erasure_s,
+        }
         by_name: defaultdict[str, list[str]] = defaultdict(list)
-        for sample, value in samples.items():
+        for sample, value in [*samples.items(), *values.items()]:
             name = sample.partition("{")[0]
             for ending in ("_bucket", "_sum", "_count"):
                 if name.removesuffix(ending) == _DURATION:

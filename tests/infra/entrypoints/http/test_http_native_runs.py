@@ -208,8 +208,14 @@ def test_an_answer_says_that_bytes_are_still_to_be_erased(monkeypatch: pytest.Mo
         for number, who in enumerate((ada, ada, bob)):
             assert client.post("/chats", json={"id": f"c{number}"}, headers=who).status_code == 201
         told = [client.delete("/chats/c0", headers=ada), client.delete("/chats/none", headers=bob)]
+        root = str(client.base_url).removesuffix("/api/v1/")
+        pending = client.get(f"{root}/metrics", headers=ada).text
         may_erase.set()
         ledger.blocking().wait_erased()
+        erased = client.get(f"{root}/metrics", headers=ada).text
         told.append(client.delete("/chats/none", headers=ada))
 
     assert [answer.headers.get("Chatledger-Erasure") for answer in told] == ["pending", None, None]
+    assert "\nchatledger_pending_erasures 1\n" in pending
+    assert "\nchatledger_pending_erasures 0\n" in erased
+    assert "\nchatledger_oldest_pending_erasure_seconds 0\n" in erased
