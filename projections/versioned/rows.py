@@ -180,7 +180,8 @@ def digests_in(key: bytes, raw: bytes) -> list[bytes]:
 
 
 def writes_row(key: bytes, writes: Sequence[StoredWrite]) -> bytes:
-    """The row of the writes of one task, under that key."""
+    """The row of the writes of one task, under that key: the same whether they came in this order, or by index out of a copy."""
+    writes = sorted(writes, key=lambda write: write.index)
     first = writes[0]
     call = first.task_path, first.written_at
     slots = [

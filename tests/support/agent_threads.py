@@ -9,13 +9,17 @@ from chatledger.domain.versioned.content import (
     Leaf,
     ListNode,
     Parts,
+    Serial,
     Tree,
     dict_tree,
     leaf_tree,
     list_tree,
+    references_of,
 )
 from chatledger.domain.versioned.decide import PutVersion
 from chatledger.infra.ledger.threads import StoredCheckpoint, Threads
+from chatledger.projections.versioned.pieces import base_of
+from chatledger.projections.versioned.reader import IndexedVersioned
 
 
 def tree_of(value: Any) -> Tree:
@@ -61,7 +65,11 @@ def put(
             id=checkpoint_id,
             parent=parent_id,
             frames=(("text", b"checkpoint " + checkpoint_id.encode()), ("text", b"metadata")),
-            values={name: tree_of(value) for name, value in values.items()},
+            # A text comes as LangGraph's serializer gives one: it is cut by what stood in its place.
+            values={
+                name: Serial("text", value.encode()) if isinstance(value, str) else tree_of(value)
+                for name, value in values.items()
+            },
             **more,
         ),
     )
@@ -71,3 +79,17 @@ def values_of(stored: StoredCheckpoint | None) -> dict[str, Any]:
     """The values of the channels of a checkpoint that is there."""
     assert stored is not None
     return {name: value_of(stored, ref.digest) for name, ref in stored.record.fields.items()}
+
+
+def check_reached(value: IndexedVersioned) -> None:
+    """Check that the pieces of a versioned value are those that its versions and writes are made of, and no others."""
+    reached: set[bytes] = set()
+    pending = value.roots(value.lines())
+    while pending:
+        digest = pending.pop()
+        if digest not in reached:
+            reached.add(digest)
+            pending += references_of(value.need_content(digest))
+    assert {*value.stored_contents()} == reached
+    stored = [value.stored_content(digest) for digest in reached]
+    assert {base_of(piece.content) for piece in stored if piece is not None} <= {b"", *reached}

@@ -1,17 +1,23 @@
 """Threads of agents on a ledger, against a model in dictionaries."""
 
 import copy
+import io
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from hashlib import sha256
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.support.agent_threads import put, tree_of, value_of, values_of
+from tests.support.agent_threads import check_reached, put, tree_of, value_of, values_of
 from tests.support.operation_counting import counting
 from tests.support.soak import examples
 
 import chatledger
+from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.errors import (
     AlreadyExistsError,
     CheckpointConflictError,
@@ -23,6 +29,8 @@ from chatledger.domain.versioned.content import DIGEST_BYTES, Tree
 from chatledger.domain.versioned.decide import MAX_CHECKPOINT_ID_BYTES
 from chatledger.domain.versioned.events import Skeleton
 from chatledger.domain.versioned.record import VersionRecord
+from chatledger.importers import ImportedThread, write_all
+from chatledger.infra.exchange.jsonl import read_export
 from chatledger.infra.ledger.threads import Removal, Threads
 
 
@@ -45,7 +53,10 @@ def _grouped(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return LEAVES | st.lists(inner, max_size=6) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3)
 
 
-VALUES = _grouped(_grouped(LEAVES))
+LONG = "".join(sha256(str(number).encode()).hexdigest() for number in range(400))
+TEXTS = st.builds(lambda at: LONG[:at] + "changed" + LONG[at:], st.integers(0, len(LONG)))
+"""Of 25 kB, which are cut and stored as edits of the text before."""
+VALUES = _grouped(_grouped(LEAVES)) | TEXTS
 
 
 class ThreadsMachine(RuleBasedStateMachine):
@@ -83,6 +94,20 @@ class ThreadsMachine(RuleBasedStateMachine):
         self.lists[thread_id, namespace] = messages
         self.checkpoints[key] = parent, values
 
+    @precondition(lambda self: self.checkpoints)
+    @rule(data=st.data(), steps=st.lists(st.tuples(st.lists(VALUES, max_size=3), TEXTS), min_size=1, max_size=5))
+    def go_on(self, data: st.DataObject, steps: list[tuple[list[Any], str]]) -> None:
+        """From a checkpoint that is there: its values are what the next ones come out of."""
+        thread_id, namespace, checkpoint_id = data.draw(st.sampled_from(sorted(self.checkpoints)))
+        for number, (grown, other) in enumerate(steps, int(checkpoint_id) + 1):
+            self.put(thread_id, namespace, number, grown, other)
+
+    @precondition(lambda self: self.checkpoints)
+    @rule(data=st.data())
+    def prune_one(self, data: st.DataObject) -> None:
+        thread_id, namespace, checkpoint_id = data.draw(st.sampled_from(sorted(self.checkpoints)))
+        self.prune(thread_id, namespace, [int(checkpoint_id)], bare=-1)
+
     @rule(
         thread_id=st.sampled_from(THREADS),
         namespace=st.sampled_from(NAMESPACES),
@@ -111,7 +136,8 @@ class ThreadsMachine(RuleBasedStateMachine):
     @rule(thread_id=st.sampled_from(THREADS), namespace=st.sampled_from([None, *NAMESPACES]))
     def delete(self, thread_id: str, namespace: str | None) -> None:
         """A thread, or a namespace with those below it."""
-        self.threads.delete(thread_id, within=namespace)
+        with self.removing(thread_id):
+            self.threads.delete(thread_id, within=namespace)
         for kept in (self.checkpoints, self.writes):
             for key in list(kept):
                 is_within = namespace is None or key[1] == namespace or key[1].startswith(f"{namespace}|")
@@ -135,7 +161,8 @@ class ThreadsMachine(RuleBasedStateMachine):
         keys = [(namespace, f"{number:02}") for number in numbers if number != bare]
         is_there = (thread_id, namespace, f"{bare:02}") in self.checkpoints
         skeletons = [Skeleton(namespace, f"{bare:02}", ("messages",))] if is_there else []
-        self.threads.remove(thread_id, lambda _thread: Removal(keys, skeletons), reason="pruned")
+        with self.removing(thread_id):
+            self.threads.remove(thread_id, lambda _thread: Removal(keys, skeletons), reason="pruned")
         for key in [*keys, *((one.line, one.id) for one in skeletons)]:
             self.checkpoints.pop((thread_id, *key), None)
             self.writes.pop((thread_id, *key), None)
@@ -158,20 +185,61 @@ class ThreadsMachine(RuleBasedStateMachine):
                 held[to, key[1], key[2]] = copy.copy(value)
         self.bare |= {(to, *key[1:]) for key in self.bare if key[0] == source}
 
+    @contextmanager
+    def removing(self, thread_id: str) -> Generator[None]:
+        """Check that no piece stays of what is removed."""
+        position = self.ledger.last_position()
+        yield
+        if self.ledger.last_position() != position:
+            with self.threads.reading(thread_id) as thread:
+                check_reached(thread)
+
+    @rule(thread_id=st.sampled_from(THREADS[1:]), is_swept=st.booleans())
+    def expire(self, thread_id: str, *, is_swept: bool) -> None:
+        """An expired thread is as absent as a deleted one, swept or not: what is put then begins anew."""
+        put(self.threads, thread_id, "99", {"other": "short"}, ttl_ms=1)
+        time.sleep(0.002)
+        if is_swept:
+            assert self.ledger.sweep().versioned
+            assert not self.ledger.sweep().versioned
+        for kept in (self.checkpoints, self.writes):
+            for key in [key for key in kept if key[0] == thread_id]:
+                del kept[key]
+        self.bare = {key for key in self.bare if key[0] != thread_id}
+
     @precondition(lambda self: self.checkpoints)
     @rule()
     def rebuild(self) -> None:
         """The log alone says it all."""
         self.ledger.rebuild()
 
+    @precondition(lambda self: self.checkpoints)
+    @rule()
+    def export_and_import(self) -> None:
+        """Another ledger has all of it, also when it is given twice."""
+        stream = io.BytesIO()
+        write_all(stream, self.ledger.export_all())
+        with chatledger.open("memory:") as other:
+            for _ in range(2):
+                stream.seek(0)
+                for record in read_export(
+                    stream, Reporter("export", strict=True, on_problem=lambda problem: pytest.fail(repr(problem)))
+                ):
+                    assert isinstance(record, ImportedThread)
+                    other.import_thread(record)
+                self.check_is_all_in(Threads(other))
+
     @invariant()
     def everything_is_there(self) -> None:
         """Check that what was put is read as it was put, and listed in order."""
-        listed = [(one.thread_id, one.record.line, one.record.id) for one in self.threads.checkpoints()]
+        self.check_is_all_in(self.threads)
+
+    def check_is_all_in(self, threads: Threads) -> None:
+        listed = [(one.thread_id, one.record.line, one.record.id) for one in threads.checkpoints()]
         assert sorted(listed) == sorted(self.checkpoints)
         assert [key[2] for key in listed] == sorted((key[2] for key in listed), reverse=True)
         for (thread_id, namespace, checkpoint_id), (parent_id, values) in self.checkpoints.items():
-            stored = self.threads.get(thread_id, namespace, checkpoint_id)
+            stored = threads.get(thread_id, namespace, checkpoint_id)
             assert values_of(stored) == values
             assert stored is not None
             assert stored.record.parent == parent_id
@@ -191,6 +259,7 @@ class ThreadsMachine(RuleBasedStateMachine):
                     assert snapshot.txn.stat(table)["entries"] == 0
 
     def teardown(self) -> None:
+        self.ledger.verify()
         self.ledger.close()
 
 
@@ -300,6 +369,8 @@ def test_a_copy_outlives_its_source(threads: Threads) -> None:
     """Deleting the source erases its events; the copy has what it had, also after a rebuild, and can go on."""
     for number in range(40):
         put(threads, "source", f"{number:02}", {"messages": [f"m{at}" * 20 for at in range(number)]})
+    writes = [(index, "c", tree_of("written")) for index in (1, -1, 0)]
+    threads.put_writes("source", "", "39", task_id="k", task_path="", writes=writes)
     position = threads.ledger.last_position()
     threads.copy("source", "copy")
     assert threads.ledger.last_position() == position + 1
@@ -309,6 +380,7 @@ def test_a_copy_outlives_its_source(threads: Threads) -> None:
         assert threads.thread_ids() == ["copy"]
         assert len(values_of(threads.get("copy", "", "39"))["messages"]) == 39
         assert len(values_of(threads.get("copy", ""))["messages"]) == 41
+        threads.ledger.verify()
         threads.ledger.rebuild()
 
 
