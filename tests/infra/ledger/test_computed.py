@@ -710,7 +710,8 @@ def test_no_coroutine_is_left_behind_by_functions(compute_them: Callable[..., Co
 
 
 @pytest.mark.usefixtures("unawaited")
-def test_no_coroutine_is_left_behind_by_abandoned_functions() -> None:
+@pytest.mark.parametrize("is_iterated", [False, True])
+def test_no_coroutine_is_left_behind_by_abandoned_functions(*, is_iterated: bool) -> None:
     cancellation, release = threading.Event(), threading.Event()
     given: list[Coroutine[Any, Any, Any]] = []
 
@@ -720,7 +721,10 @@ def test_no_coroutine_is_left_behind_by_abandoned_functions() -> None:
         given.append(coroutine())
         return given[0]
 
-    failure(fragment("a", give), cancellation=cancellation)
+    def items() -> Generator[Any]:
+        yield give()
+
+    failure(fragment("a", items if is_iterated else give), cancellation=cancellation)
     release.set()
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (given and inspect.getcoroutinestate(given[0]) == inspect.CORO_CLOSED):
