@@ -24,7 +24,7 @@ from .log.kinds import kind_of
 if TYPE_CHECKING:
     from .log.applying import Settings
 
-SCHEMA: Final = b"32"
+SCHEMA: Final = b"33"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
 
 _STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"

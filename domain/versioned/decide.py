@@ -38,7 +38,6 @@ from .events import (
 )
 from .namespaces import is_within
 from .record import (
-    AbsentValue,
     StoredWrite,
     VersionedRecord,
     VersionedState,
@@ -147,7 +146,7 @@ def living(state: VersionedState, now: int) -> tuple[list[Body], VersionedState]
     record = state.record
     if record is None or not is_expired(record, now):
         return [], state
-    return [_tombstone(state, record, "expired")], AbsentValue(state)
+    return [_tombstone(state, record, "expired")], state.absent()
 
 
 def decide_put(

@@ -140,6 +140,10 @@ class VersionedState(Protocol):
         """The tombstone of its last deletion."""
         ...
 
+    def absent(self) -> "VersionedState":
+        """The same stream without its value, as it stands once the end of that is written."""
+        ...
+
     def version(self, line: str, version_id: str) -> VersionRecord | None:
         """A version, skeletons too."""
         ...
@@ -180,55 +184,6 @@ class VersionedState(Protocol):
 def is_expired(record: VersionedRecord, moment_ms: int) -> bool:
     """Whether a value counts as absent at a moment."""
     return record.expires_at is not None and record.expires_at <= moment_ms
-
-
-class AbsentValue:
-    """The state of a value whose end is not on the log yet, though it has expired: nothing of it is there."""
-
-    def __init__(self, state: VersionedState) -> None:
-        self.stream_id, self.key, self.tombstone = state.stream_id, state.key, state.tombstone
-        self.record: VersionedRecord | None = None
-
-    def version(self, line: str, version_id: str) -> None:
-        """Return None."""
-        del line, version_id
-
-    def is_awaited(self, line: str, version_id: str) -> bool:
-        """Return False."""
-        del line, version_id
-        return False
-
-    def newest(self, line: str) -> None:
-        """Return None."""
-        del line
-
-    def writes(self, line: str, version_id: str) -> list[StoredWrite]:
-        """Return none."""
-        del line, version_id
-        return []
-
-    def writes_of_task(self, line: str, version_id: str, task_id: str) -> list[StoredWrite]:
-        """Return none."""
-        del line, version_id, task_id
-        return []
-
-    def lines(self) -> list[str]:
-        """Return none."""
-        return []
-
-    def versions(self, line: str) -> list[VersionRecord]:
-        """Return none."""
-        del line
-        return []
-
-    def has_content(self, digest: bytes) -> bool:
-        """Return False."""
-        del digest
-        return False
-
-    def content(self, digest: bytes) -> None:
-        """Return None."""
-        del digest
 
 
 def digests_of(fields: Mapping[str, FieldRef]) -> dict[str, bytes]:

@@ -313,12 +313,12 @@ class Threads:
         left = limit
         pages = self._pages(thread_id, namespace, within, before) if only is None else self._named(thread_id, only)
         for keys in pages:
-            found: list[StoredCheckpoint] = []
+            loaded: list[StoredCheckpoint] = []
             pieces: dict[bytes, Content] = {}  # checkpoints that follow each other have most of theirs in common
             with self._settled(thread_id).snapshot() as snapshot:
                 threads: dict[str, IndexedVersioned | None] = {}
                 for owner, name, checkpoint_id in keys:
-                    if left is not None and len(found) >= left:
+                    if left is not None and len(loaded) >= left:
                         break
                     if not (_is_wanted(name, namespace, within) and (before is None or checkpoint_id < before)):
                         continue
@@ -327,10 +327,10 @@ class Threads:
                     thread = threads[owner]
                     record = None if thread is None else thread.version(name, checkpoint_id)
                     if thread is not None and record is not None and record.skeleton is None and keep(owner, record):
-                        found.append(_loaded(thread, record, is_known, pieces))
-            yield from found
+                        loaded.append(_loaded(thread, record, is_known, pieces))
+            yield from loaded
             if left is not None:
-                left -= len(found)
+                left -= len(loaded)
                 if left <= 0:
                     return
 
@@ -393,8 +393,8 @@ class Threads:
     def of_run(self, run_id: str) -> list[tuple[str, str, str]]:
         """The checkpoints that a run made: (thread id, namespace, checkpoint id)."""
         with self._settled().snapshot() as snapshot:
-            found = versions_of_run(snapshot.txn, snapshot.tables, run_id)
-            return [key for key in found if _thread_in(snapshot, key[0], even_quarantined=True).record is not None]
+            listed = versions_of_run(snapshot.txn, snapshot.tables, run_id)
+            return [key for key in listed if _thread_in(snapshot, key[0], even_quarantined=True).record is not None]
 
     @contextmanager
     def reading(self, thread_id: str) -> Generator[IndexedVersioned]:
@@ -487,8 +487,8 @@ class Threads:
     def infos(self, *, within: str | None = None) -> list[ThreadInfo]:
         """Return the metadata of all threads, the oldest first; of those that have a namespace only what is in it or below."""
         with self._settled().snapshot() as snapshot:
-            found = ((thread, thread_info(thread, record)) for thread, record in _living(snapshot))
-            infos = [info if within is None else _info_within(thread, info, within) for thread, info in found]
+            living = ((thread, thread_info(thread, record)) for thread, record in _living(snapshot))
+            infos = [info if within is None else _info_within(thread, info, within) for thread, info in living]
         return [info for info in infos if within is None or info.namespaces]
 
     def list_part(
@@ -539,12 +539,12 @@ class Threads:
 
     def infos_without_chat(self) -> list[ThreadInfo]:
         """Return the metadata of the threads whose id is that of no chat, the oldest first. Costs a look at each thread."""
-        found: list[ThreadInfo] = []
+        infos: list[ThreadInfo] = []
         with self._settled().snapshot() as snapshot:
             for thread, record in _living(snapshot):
                 if snapshot.stream(CHATS, thread.key, even_quarantined=True).record is None:
-                    found.append(thread_info(thread, record))
-        return found
+                    infos.append(thread_info(thread, record))
+        return infos
 
     def copy(self, source_id: str, target_id: str, *, within: str | None = None) -> None:
         """
@@ -587,8 +587,8 @@ def _store_writes(store: StorePort, thread_id: str, place: tuple[str, str], task
 def _thread_in(snapshot: LedgerSnapshot, thread_id: str, *, even_quarantined: bool = False) -> IndexedVersioned:
     """Return a thread, without a record where it has expired."""
     thread = snapshot.stream(THREADS, thread_id, even_quarantined=even_quarantined)
-    thread.hide_if_expired(clock_ms())
-    return thread
+    record = thread.record
+    return thread.absent() if record is not None and is_expired(record, clock_ms()) else thread
 
 
 def _living(snapshot: LedgerSnapshot) -> Iterator[tuple[IndexedVersioned, VersionedRecord]]:

@@ -16,7 +16,7 @@ from chatledger.domain.versioned.record import VersionedRecord
 from ..chat.lists import joined_chats
 from ..chat.reader import chat_at
 from ..lmdb.environment import Transaction, prefixed
-from ..lmdb.keys import id_key, number, to_number
+from ..lmdb.keys import number, to_number
 from ..lmdb.tables import Tables
 from . import rows
 
@@ -37,7 +37,9 @@ _TIME_OFFSET: Final = 2**63
 _LAST: Final = b"\xff" * 17
 """Beyond the place with which keys of a list end."""
 _END: Final = b"\0"
-_NUMBER_BYTES: Final = 8
+_NUMBER_BYTES: Final = len(number(0))
+_PLACE_BYTES: Final = len(rows.line_prefix(0, 0))
+"""The bytes of the numbers of a value and of a line of it."""
 
 
 class FamilyLists(NamedTuple):
@@ -97,16 +99,12 @@ def moment(time_ms: int) -> bytes:
 
 def by_id(version_id: str, stream_no: int, line_no: int) -> bytes:
     """A version in the list of all, by id."""
-    return BY_ID + version_id.encode() + _END + number(stream_no) + line_no.to_bytes(4, "big")
+    return BY_ID + version_id.encode() + _END + rows.line_prefix(stream_no, line_no)
 
 
 def by_run(run_id: str, stream_no: int, line_no: int, version_id: str) -> bytes:
-    """A version in the list of a run."""
-    return _runs_prefix(run_id) + number(stream_no) + line_no.to_bytes(4, "big") + version_id.encode()[:60]
-
-
-def _runs_prefix(run_id: str) -> bytes:
-    return BY_RUN + id_key(run_id)[:380] + _END
+    """A version in the list of a run, whose prefix is `BY_RUN` and a digest, as ids of both may be long."""
+    return BY_RUN + _digest(run_id) + rows.line_prefix(stream_no, line_no) + version_id.encode()
 
 
 def namespace_key(user_id: str, labels: Sequence[str]) -> bytes:
@@ -312,20 +310,21 @@ def listed_versions(
 ) -> Iterator[tuple[bytes, str, str, str]]:
     """The versions of all threads by id, the greatest first: (key, thread id, line, version id)."""
     cursor = txn.cursor(tables.version_lists)
-    start = resume or (BY_ID[:-1] + b"\x7b" if before is None else BY_ID + before.encode() + b"\0")
+    start = resume or BY_ID + (b"\xff" if before is None else before.encode() + _END)  # no UTF-8 has 255
     is_there = cursor.prev() if cursor.set_range(start) else cursor.last()
     names = _LineNames(txn, tables)
     while is_there and (key := cursor.key()).startswith(BY_ID):
-        yield key, *names.of(key[-12:]), key[1:-13].decode()
+        yield key, *names.of(key[-_PLACE_BYTES:]), key[len(BY_ID) : -_PLACE_BYTES - len(_END)].decode()
         is_there = cursor.prev()
 
 
 def versions_of_run(txn: Transaction, tables: Tables, run_id: str) -> list[tuple[str, str, str]]:
     """The versions that a run made: (thread id, line, version id)."""
-    prefix, names = _runs_prefix(run_id), _LineNames(txn, tables)
+    prefix, names = BY_RUN + _digest(run_id), _LineNames(txn, tables)
+    end = len(prefix) + _PLACE_BYTES
     return [
-        (*names.of(key[len(prefix) : len(prefix) + 12]), raw.decode())
-        for key, raw in prefixed(txn, tables.version_lists, prefix)
+        (*names.of(key[len(prefix) : end]), key[end:].decode())
+        for key, _ in prefixed(txn, tables.version_lists, prefix)
     ]
 
 

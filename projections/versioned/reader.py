@@ -2,7 +2,8 @@
 
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Final
+from copy import copy
+from typing import Final, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -12,7 +13,7 @@ from chatledger.domain.chat.state import Tombstone
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.versioned.content import Content, Edited, ListNode, references_of
 from chatledger.domain.versioned.keys import Family, family_of_stream
-from chatledger.domain.versioned.record import StoredWrite, VersionedRecord, VersionRecord, is_expired
+from chatledger.domain.versioned.record import StoredWrite, VersionedRecord, VersionRecord
 
 from ..chat.reader import IndexedChat
 from ..lmdb.environment import Transaction, prefixed
@@ -23,7 +24,6 @@ from .lists import read_record
 from .pieces import MAX_DEPTH, StoredPiece, elements_of, endless_list, incomplete_list, leaf_of
 from .rows import digests_in, read_version, read_writes
 
-_LINE_NO_BYTES: Final = 4
 _piece_decoder: Final = msgspec.msgpack.Decoder(StoredPiece)
 
 
@@ -103,12 +103,11 @@ class IndexedVersioned:
         """Another value at the same moment."""
         return IndexedVersioned(self._tables, self._txn, stream_id)
 
-    def hide_if_expired(self, moment_ms: int) -> None:
-        """From here on let the value be absent, if it has expired at a moment."""
-        record = self.record
-        if record is not None and is_expired(record, moment_ms):
-            self.stream_no, self._record = None, None
-            self._line_nos.clear()
+    def absent(self) -> Self:
+        """The same stream without its value."""
+        absent = copy(self)
+        absent.stream_no, absent._record, absent._line_nos = None, None, {}
+        return absent
 
     def lines(self) -> list[str]:
         """In the order in which they came up."""
@@ -264,10 +263,10 @@ class IndexedVersioned:
         if line not in self._line_nos:
             raw: bytes | None = None
             if not line and self._has_plain_line():
-                raw = rows.PLAIN_LINE.to_bytes(_LINE_NO_BYTES, "big")
+                raw = rows.line_number(rows.PLAIN_LINE)
             elif self.stream_no is not None:
                 raw = self._get(number(self.stream_no) + rows.LINE + id_key(line))
-            if raw is not None and len(raw) != _LINE_NO_BYTES:
+            if raw is not None and len(raw) != rows.LINE_BYTES:
                 msg = f"a line of {self.name} is damaged in the index; rebuild it"
                 raise CorruptStateError(msg)
             self._line_nos[line] = None if raw is None else int.from_bytes(raw, "big")

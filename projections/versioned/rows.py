@@ -1,7 +1,8 @@
 """The rows of versioned values: their keys, versions, writes, and which values were copied from which."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
+from struct import Struct
 from typing import Final, TypeVar
 
 import msgspec
@@ -29,7 +30,9 @@ PLAIN_LINE: Final = 0
 _END: Final = b"\0"
 """Ends the id of a version in a key; no id contains it."""
 _TASK_BYTES: Final = 12
-_LINE_BYTES: Final = 4
+line_number: Final[Callable[[int], bytes]] = Struct(">I").pack
+"""Packs the number of a line as it stands in keys."""
+LINE_BYTES: Final = len(line_number(0))
 _UUID_LENGTH: Final = 36
 
 
@@ -44,12 +47,12 @@ def line_prefix(stream_no: int, line_no: int) -> bytes:
 
     The id of a version follows: of one that is there, in `version_rows`, or that has writes, in `version_writes` (`writes_key`).
     """
-    return number(stream_no) + line_no.to_bytes(_LINE_BYTES, "big")
+    return number(stream_no) + line_number(line_no)
 
 
 def awaited_prefix(stream_no: int, line_no: int) -> bytes:
     """Return the prefix of the rows of versions of a line that others name as their parent, and that are still to come."""
-    return number(stream_no) + AWAITED + line_no.to_bytes(_LINE_BYTES, "big")
+    return number(stream_no) + AWAITED + line_number(line_no)
 
 
 def piece_key(stream_no: int, digest: bytes) -> bytes:
@@ -69,7 +72,7 @@ def task_key(task_id: str) -> bytes:
 
 def version_of_writes(key: bytes) -> str:
     """The id of the version in such a key."""
-    return key[8 + _LINE_BYTES : -_TASK_BYTES - 1].decode()
+    return key[len(line_prefix(0, 0)) : -_TASK_BYTES - len(_END)].decode()
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):

@@ -174,7 +174,7 @@ class VersionedWriter(IndexedVersioned):
         if lists.LISTS[self.family.name].has_ids:
             self._list(lists.by_id(version.id, stream_no, line_no), b"")
             if version.run_id is not None:
-                self._list(lists.by_run(version.run_id, stream_no, line_no, version.id), version.id.encode())
+                self._list(lists.by_run(version.run_id, stream_no, line_no, version.id), b"")
         record = self._need_record()
         if raw is None:
             record = msgspec.structs.replace(record, version_count=record.version_count + 1)
@@ -278,7 +278,7 @@ class VersionedWriter(IndexedVersioned):
             self._record = msgspec.structs.replace(record, has_plain_line=False)
             self._put_record(self._record)
         else:
-            text_key = number(stream_no) + rows.LINE_TEXT + line_no.to_bytes(4, "big")
+            text_key = number(stream_no) + rows.LINE_TEXT + rows.line_number(line_no)
             self._txn.delete(text_key, db=self._tables.versioned)
             self._txn.delete(number(stream_no) + rows.LINE + id_key(line), db=self._tables.versioned)
         self._line_nos[line] = None
@@ -346,7 +346,7 @@ class VersionedWriter(IndexedVersioned):
         if stream_no is not None and record is not None:
             prefix = number(stream_no)
             for key, raw in prefixed(self._txn, self._tables.version_rows, prefix):
-                self._unlist_version(key, raw, int.from_bytes(key[8:12], "big"))
+                self._unlist_version(key, raw, int.from_bytes(key[len(prefix) : len(prefix) + rows.LINE_BYTES], "big"))
             drop_prefixed(self._txn, self._tables.version_rows, prefix)
             drop_prefixed(self._txn, self._tables.version_writes, prefix)
             for kind in rows.OF_A_LIVING_VALUE:
@@ -384,7 +384,7 @@ class VersionedWriter(IndexedVersioned):
         # A value of one line, as states and items are, has no rows for it.
         is_plain = not line and line_no == rows.PLAIN_LINE
         if not is_plain:
-            packed = line_no.to_bytes(4, "big")
+            packed = rows.line_number(line_no)
             self._put(number(stream_no) + rows.LINE + id_key(line), packed)
             self._put(number(stream_no) + rows.LINE_TEXT + packed, line.encode())
         self._line_nos[line] = line_no

@@ -384,6 +384,19 @@ def test_a_copy_outlives_its_source(threads: Threads) -> None:
         threads.ledger.rebuild()
 
 
+def test_ids_of_runs_and_checkpoints_may_differ_late(threads: Threads) -> None:
+    run_ids, checkpoint_ids = ["r" * 2_000 + end for end in "ab"], ["c" * 199 + end for end in "123"]
+    for run_id, checkpoint_id in zip((*run_ids, run_ids[0]), checkpoint_ids, strict=True):
+        put(threads, "t", checkpoint_id, {}, run_id=run_id)
+    for _ in range(2):
+        assert threads.of_run(run_ids[0]) == [("t", "", checkpoint_ids[0]), ("t", "", checkpoint_ids[2])]
+        assert threads.of_run(run_ids[1]) == [("t", "", checkpoint_ids[1])]
+        threads.ledger.verify()
+        threads.ledger.rebuild()
+    threads.remove("t", lambda _thread: Removal([("", checkpoint_ids[0])], []), reason="pruned")
+    assert threads.of_run(run_ids[0]) == [("t", "", checkpoint_ids[2])]
+
+
 def test_ids_that_can_not_be(threads: Threads) -> None:
     for thread_id, checkpoint_id in (("", "1"), ("t", ""), ("t", "x" * (MAX_CHECKPOINT_ID_BYTES + 1)), ("t", "a\0b")):
         with pytest.raises(InvalidValueError):
