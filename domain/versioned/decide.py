@@ -63,7 +63,8 @@ def batches_of(pieces: Sequence[Piece], most_bytes: int = MAX_EVENT_BYTES // 2) 
 
 
 _MOST_SLOTS: Final = 100
-_SLOT_BYTES: Final = 32
+"""A task may write to thousands of channels, which fit into no event together."""
+_SLOT_BYTES: Final = 32  # a digest of 20, an index, and what MessagePack puts around them
 
 
 def task_batches(tasks: Iterable[TaskWrites], most_bytes: int = MAX_EVENT_BYTES // 8) -> list[tuple[TaskWrites, ...]]:
@@ -85,6 +86,7 @@ def task_batches(tasks: Iterable[TaskWrites], most_bytes: int = MAX_EVENT_BYTES 
 MAX_CHECKPOINT_ID_BYTES: Final = 200
 """Ids of versions are part of keys, in whose order they are listed."""
 _MAX_STEPS_BACK: Final = 100
+"""So far back the latest version is sought among ancestors: clocks that differ move it by a few steps, not by a thread's length."""
 _LEAST_GAIN: Final = 1 / 20
 """An end that would be later by less than this share of the time is not written: else each reading would write an event."""
 

@@ -80,8 +80,8 @@ class VersionPut(Body, frozen=True):
     """
     A version of a value: all of its fields by digest, and the pieces that no version before had.
 
-    `line` is the one that it belongs to, and its `id` is greater than those of the versions before it there. `parent` is what it was made
-    from. `frames` are what only the writer understands, such as a checkpoint of LangGraph without its values, and `writes` those of the
+    `line` is the sequence of versions that it belongs to, such as a namespace of a thread, in which ids grow. `parent` is the version that
+    it came from. `frames` are what only the writer understands, such as a checkpoint of LangGraph without its values, and `writes` those of the
     parent which were not stored yet: the version is never there without them. From `expires_at` on, in ms, the value counts as absent.
     `stored_at` is given by imports and copies: when it was stored where it comes from, in ms; the time of the event otherwise.
     An orphan's parent was removed, and a `skeleton` has what is left of a pruned version.

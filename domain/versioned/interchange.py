@@ -119,13 +119,13 @@ def exported_thread(state: ListedValue, now: int) -> ImportedThread:
     before: dict[tuple[str, str], bytes] = {}
     steps: list[ImportedStep] = []
     for namespace, checkpoint_id in _in_order(state):
-        known = state.version(namespace, checkpoint_id)
+        stored = state.version(namespace, checkpoint_id)
         writes = state.writes(namespace, checkpoint_id)
         channels: dict[str, str] = {}
-        for channel, digest in () if known is None else digests_of(known.fields).items():
+        for channel, digest in () if stored is None else digests_of(stored.fields).items():
             channels[channel] = pieces.add(digest, before.get((namespace, channel)))
             before[namespace, channel] = digest
-        steps.append(_step(namespace, checkpoint_id, known, channels, [_write(one, pieces) for one in writes]))
+        steps.append(_step(namespace, checkpoint_id, stored, channels, [_write(one, pieces) for one in writes]))
     return ImportedThread(
         id=record.key,
         owner=record.owner,
@@ -141,41 +141,41 @@ def _in_order(state: ListedValue) -> list[VersionKey]:
 
     A namespace begins after those that came up before it, whatever the times of what was copied into it.
     """
-    found: list[tuple[int, int, str, str]] = []
+    placed: list[tuple[int, int, str, str]] = []
     begin = 0
     for number, namespace in enumerate(state.lines()):
         times: dict[str, int | None] = {}
         for checkpoint_id in state.ids_with_writes(namespace):
-            known = state.version(namespace, checkpoint_id)
-            times[checkpoint_id] = None if known is None else known.stored_at
+            stored = state.version(namespace, checkpoint_id)
+            times[checkpoint_id] = None if stored is None else stored.stored_at
         begin = max(begin, min((time for time in times.values() if time is not None), default=begin))
-        found += [
+        placed += [
             (max(begin, time or begin), number, checkpoint_id, namespace) for checkpoint_id, time in times.items()
         ]
-    return [(namespace, checkpoint_id) for _, _, checkpoint_id, namespace in sorted(found)]
+    return [(namespace, checkpoint_id) for _, _, checkpoint_id, namespace in sorted(placed)]
 
 
 def _step(
     namespace: str,
     checkpoint_id: str,
-    known: VersionRecord | None,
+    stored: VersionRecord | None,
     channels: dict[str, str],
     writes: list[ImportedWrite],
 ) -> ImportedStep:
-    if known is None:
+    if stored is None:
         return ImportedStep(namespace=namespace, checkpoint_id=checkpoint_id, writes=tuple(writes))
     return ImportedStep(
         namespace=namespace,
         checkpoint_id=checkpoint_id,
-        parent_id=known.parent,
-        checkpoint=_exported_frame(known, CHECKPOINT),
-        metadata=_exported_frame(known, METADATA),
+        parent_id=stored.parent,
+        checkpoint=_exported_frame(stored, CHECKPOINT),
+        metadata=_exported_frame(stored, METADATA),
         channels=channels,
-        runtime=known.runtime,
-        stored_at=known.stored_at,
-        run_id=known.run_id,
-        is_orphan=known.is_orphan,
-        skeleton=known.skeleton,
+        runtime=stored.runtime,
+        stored_at=stored.stored_at,
+        run_id=stored.run_id,
+        is_orphan=stored.is_orphan,
+        skeleton=stored.skeleton,
         writes=tuple(writes),
     )
 
@@ -329,19 +329,19 @@ def check_same_thread(state: ListedValue, thread: CheckedThread, now: int) -> di
     if state.record is None or is_expired(state.record, now):
         return {}
     replaced: dict[WriteKey, StoredWrite] = {}
-    here = [(name, found) for name in state.lines() for found in state.ids_with_writes(name)]
+    here = [(name, version_id) for name in state.lines() for version_id in state.ids_with_writes(name)]
     only_here: VersionKey | None = next((key for key in here if key not in thread.steps), None)
     only_there: VersionKey | None = None
     for key, step in thread.steps.items():
-        known, writes = state.version(*key), state.writes(*key)
-        if _differs(step, known, writes):
+        stored, writes = state.version(*key), state.writes(*key)
+        if _differs(step, stored, writes):
             raise _other_content(state.key, f"checkpoint {key[1]!r} (namespace {key[0]!r}) differs")
         replaced |= _replaced(key, step.writes, writes)
-        slots, known_slots = len(step.writes), len(writes)
+        imported_count, stored_count = len(step.writes), len(writes)
         common = len(written_slots(step.writes) & written_slots(writes))
-        if common < known_slots or (known is not None and step.record is None):
+        if common < stored_count or (stored is not None and step.record is None):
             only_here = only_here or key
-        if common < slots or (known is None and step.record is not None):
+        if common < imported_count or (stored is None and step.record is not None):
             only_there = only_there or key
     if only_here is not None and only_there is not None:
         why = f"it has checkpoint {only_here[1]!r}, and the export has {only_there[1]!r}, which the other lacks"
@@ -356,13 +356,13 @@ def check_same_thread(state: ListedValue, thread: CheckedThread, now: int) -> di
 
 
 def _replaced(
-    key: VersionKey, writes: Sequence[StoredWrite], known: Sequence[StoredWrite]
+    key: VersionKey, writes: Sequence[StoredWrite], stored: Sequence[StoredWrite]
 ) -> dict[WriteKey, StoredWrite]:
-    """The known writes below slot 0 in whose places others stand."""
+    """The stored writes below slot 0 in whose places others stand."""
     by_slot = _by_slot(writes)
     return {
         (key, write.task_id, write.index): write
-        for write in known
+        for write in stored
         if write.index < 0 and _is_other(by_slot.get((write.task_id, write.index), write), write)
     }
 
@@ -376,14 +376,14 @@ def _by_slot(writes: Sequence[StoredWrite]) -> dict[tuple[str, int], StoredWrite
     return {(write.task_id, write.index): write for write in writes}
 
 
-def _differs(step: CheckedStep, known: VersionRecord | None, writes: Sequence[StoredWrite]) -> bool:
+def _differs(step: CheckedStep, stored: VersionRecord | None, writes: Sequence[StoredWrite]) -> bool:
     """
     Whether what both have of a checkpoint and its lasting writes, from slot 0 on, is not the same. When it was stored does not
     matter.
     """
-    if step.record is not None and known is not None:
-        record = msgspec.structs.replace(step.record, stored_at=known.stored_at, position=known.position)
-        if record != known:
+    if step.record is not None and stored is not None:
+        record = msgspec.structs.replace(step.record, stored_at=stored.stored_at, position=stored.position)
+        if record != stored:
             return True
     by_slot = _by_slot(writes)
     return any(
@@ -462,11 +462,11 @@ def _added(
     `written` are the pieces that came in the same commit.
     """
     key = step.namespace, step.checkpoint_id
-    known, writes = state.version(*key), state.writes(*key)
-    if _differs(step, known, writes):
+    stored, writes = state.version(*key), state.writes(*key)
+    if _differs(step, stored, writes):
         what = f"checkpoint {key[1]!r} of thread {thread.id!r} (namespace {key[0]!r})"
         raise changed_meanwhile(what)
-    record = step.record if known is None else None
+    record = step.record if stored is None else None
     here = _by_slot(writes)
     new = [write for write in step.writes if _is_new(write, here, replaced.get((key, write.task_id, write.index)))]
     pieces: dict[bytes, Piece] = {}
@@ -480,5 +480,5 @@ def _added(
 
 
 def _is_new(write: StoredWrite, here: Mapping[tuple[str, int], StoredWrite], replaced: StoredWrite | None) -> bool:
-    known = here.get((write.task_id, write.index))
-    return known is None or (known == replaced and _is_other(known, write))
+    stored = here.get((write.task_id, write.index))
+    return stored is None or (stored == replaced and _is_other(stored, write))

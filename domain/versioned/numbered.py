@@ -129,7 +129,7 @@ def item_draft(
 
 
 def has_value(version: VersionRecord | None) -> bool:
-    """Whether a version of an item has a value: one that ended it has none."""
+    """Whether a version of an item has a value. A version that ended the item has none."""
     return version is not None and VALUE in version.fields
 
 

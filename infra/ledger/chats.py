@@ -209,7 +209,7 @@ class ChatMethods(LedgerPart):
         return self._updated(chat_id, recorded, seen)
 
     def _update_by(self, chat_id: str, updater: ChatUpdater, timeout_s: float) -> Chat:
-        """Write what an updater makes of the chat, if the chat is still the one that it was made from; else ask it again."""
+        """Write what an updater makes of the chat, unless the chat has changed since it was read; else ask it again."""
 
         def decide(basis: _Basis | None, changes: dict[str, Any], state: IndexedChat, _now: int) -> list[Body]:
             chat = state.chat

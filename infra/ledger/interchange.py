@@ -124,36 +124,36 @@ class InterchangeMethods(LedgerPart):
             AccessDeniedError: It is another user's than the one whom the ledger is limited to.
             InvalidValueError: It is damaged, or a value breaks a rule. Nothing was written.
         """
-        given = check_thread(read_back(thread, ImportedThread, "a thread to import"))
-        self._store.task_writes.settle(given.id)
+        imported = check_thread(read_back(thread, ImportedThread, "a thread to import"))
+        self._store.task_writes.settle(imported.id)
         with self._store.snapshot() as snapshot:
-            if snapshot.user_id is not None and given.owner not in {None, snapshot.user_id}:
-                msg = f"thread {given.id!r} cannot be made for another user by a ledger that is limited to one"
+            if snapshot.user_id is not None and imported.owner not in {None, snapshot.user_id}:
+                msg = f"thread {imported.id!r} cannot be made for another user by a ledger that is limited to one"
                 raise AccessDeniedError(msg)
-            known = snapshot.stream(THREADS, given.id)
+            stored = snapshot.stream(THREADS, imported.id)
             moment = clock_ms()
-            if given.expires_at is not None and given.expires_at <= moment:
-                return ThreadImportResult(thread_id=given.id)
-            replaced = check_same_thread(known, given, moment)
-            is_new = known.record is None or is_expired(known.record, moment)
-        steps = [*given.steps.values()]
+            if imported.expires_at is not None and imported.expires_at <= moment:
+                return ThreadImportResult(thread_id=imported.id)
+            replaced = check_same_thread(stored, imported, moment)
+            is_new = stored.record is None or is_expired(stored.record, moment)
+        steps = [*imported.steps.values()]
         done = count = 0
         written: list[Body] = []
 
         def decide(state: IndexedVersioned, now: int) -> list[Body]:
             nonlocal count
             bodies, count = decide_import_thread(
-                state, given, steps[done:], now, replaced=replaced, limit=COMMIT_EVENTS
+                state, imported, steps[done:], now, replaced=replaced, limit=COMMIT_EVENTS
             )
             return bodies
 
         while True:
-            written += [event.body for event in self._store.execute(THREADS, given.id, decide)]
+            written += [event.body for event in self._store.execute(THREADS, imported.id, decide)]
             done += count
             if done == len(steps):
                 break
         return ThreadImportResult(
-            thread_id=given.id,
+            thread_id=imported.id,
             is_new=is_new,
             checkpoints_added=sum(isinstance(body, VersionPut) for body in written),
             writes_added=sum(
@@ -192,30 +192,30 @@ class InterchangeMethods(LedgerPart):
             AccessDeniedError: It is another user's than the one whom the ledger is limited to.
             InvalidValueError: It is damaged, or a value breaks a rule. Nothing was written.
         """
-        given = check_state(read_back(state, ImportedState, "a state to import"))
+        imported = check_state(read_back(state, ImportedState, "a state to import"))
         moment = clock_ms()
         with self._store.snapshot() as snapshot:
-            known = snapshot.stream(kind_of_id(given.id), given.id)
-            if given.expires_at is not None and given.expires_at <= moment:
-                return StateImportResult(state_id=given.id)
-            check_same_state(known, given, moment)
-            is_new = known.record is None
+            stored = snapshot.stream(kind_of_id(imported.id), imported.id)
+            if imported.expires_at is not None and imported.expires_at <= moment:
+                return StateImportResult(state_id=imported.id)
+            check_same_state(stored, imported, moment)
+            is_new = stored.record is None
         first = following = 1
         written: list[Body] = []
 
         def decide(state: IndexedVersioned, now: int) -> list[Body]:
             nonlocal following
-            bodies, following = decide_import_state(state, given, first, now, limit=COMMIT_EVENTS)
+            bodies, following = decide_import_state(state, imported, first, now, limit=COMMIT_EVENTS)
             return bodies
 
-        while first <= len(given.versions):
-            written += [event.body for event in self._store.execute(kind_of_id(given.id), given.id, decide)]
+        while first <= len(imported.versions):
+            written += [event.body for event in self._store.execute(kind_of_id(imported.id), imported.id, decide)]
             first = following
         is_renewed = any(isinstance(body, VersionsDeleted) for body in written)
         if is_renewed:
             self._store.erase_deleted()
         added = sum(isinstance(body, VersionPut) for body in written)
-        return StateImportResult(state_id=given.id, is_new=is_new or is_renewed, versions_added=added)
+        return StateImportResult(state_id=imported.id, is_new=is_new or is_renewed, versions_added=added)
 
     def export_state(self, state_id: str) -> ImportedState:
         """
@@ -365,6 +365,6 @@ def begin_imports(
     All have passed `validate_links`, and none has the id of another one, or of one of its messages.
     """
     store = store_of(ledger)
-    given = [_Import(store, chat, on_change) for chat in chats]
-    begun = store.begin(CHATS, [(one.chat.id, one.decide) for one in given])
-    return [partial(one.finish, first) for one, first in zip(given, begun, strict=True)]
+    imports = [_Import(store, chat, on_change) for chat in chats]
+    begun = store.begin(CHATS, [(each.chat.id, each.decide) for each in imports])
+    return [partial(each.finish, first) for each, first in zip(imports, begun, strict=True)]

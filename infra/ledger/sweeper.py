@@ -87,10 +87,10 @@ def sweep_states(store: StorePort, *, expired_at: int, updated_before: int | Non
         for family, record in due_values(txn, tables, until=expired_at):
             if family.owner_of(record.key) is not None and owner in {None, family.owner_of(record.key)}:
                 yield family, record
-        for _, record in (
-            () if updated_before is None else listed_values(txn, tables, STATE, user_id=owner, is_by_change=True)
-        ):
-            if record.updated_at >= (updated_before or 0):
+        if updated_before is None:
+            return
+        for _, record in listed_values(txn, tables, STATE, user_id=owner, is_by_change=True):
+            if record.updated_at >= updated_before:
                 return
             yield STATE, record
 

@@ -10,6 +10,7 @@ from contextvars import Context, copy_context
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
+from chatledger.domain.errors import LogUnavailableError
 from chatledger.domain.log.codec import Envelope
 from chatledger.domain.versioned.content import Piece, Serial, Tree, size_of
 from chatledger.domain.versioned.decide import TaskPut
@@ -21,6 +22,7 @@ _logger = logging.getLogger(__name__)
 RIDE_S: Final = 0.05
 """So long writes may wait for the checkpoint after them: what a kill of the process may cost."""
 _MOST_WAITING_BYTES: Final = 1024 * 1024
+"""A step whose writes take so many is stored at once: what waits takes memory, and is what a kill may cost."""
 
 
 class StepKey(NamedTuple):
@@ -49,15 +51,20 @@ class StepWrites:
         self.is_awaited = False
         """Whether a caller waits for them, and raises their error."""
         self.is_over = False
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
 
     def store(self) -> None:
-        """Store them in an event of their own; `error` says when that failed."""
+        """Store them in an event of their own; `error` says when that failed. Raises only what interrupts this thread."""
         try:
             self._context.run(self._store, self.tasks)
-        except BaseException as error:  # noqa: BLE001 - raised by the caller who waits for them, or by the user's next call
+        except Exception as error:  # noqa: BLE001 - raised by the caller who waits for them, or by the user's next call
             self.error = error
-        self.is_over = True
+        except BaseException:
+            msg = "storing writes of tasks was interrupted. The outcome is unknown; retrying is safe"
+            self.error = LogUnavailableError(msg)
+            raise
+        finally:
+            self.is_over = True
 
 
 class _ThreadWrites:
@@ -67,7 +74,7 @@ class _ThreadWrites:
         self.turn = threading.Lock()
         self.users = 0
         self.steps: dict[StepKey, StepWrites] = {}
-        self.errors: dict[str | None, BaseException] = {}
+        self.errors: dict[str | None, Exception] = {}
         """By user, why writes that nobody waited for could not be stored."""
 
 
@@ -156,7 +163,7 @@ class TaskWriteBuffer:
         """
         Store what waits, of one thread or of all: before it is read, removed or copied, and at the end.
 
-        It raises nothing: why writes could not be stored is for their own user, see `raise_error`.
+        Why writes could not be stored is not raised here: that is for their own user, see `raise_error`.
         """
         for each in [*self._threads] if thread_id is None else [thread_id]:
             if each in self._threads:
@@ -189,18 +196,22 @@ class TaskWriteBuffer:
     ) -> None:
         """Store steps of a thread whose turn the caller has."""
         with self._lock:
-            wanted = {key: step for key, step in writes.steps.items() if is_wanted(key, step)}
-            for key in wanted:
-                del writes.steps[key]
-        for key, step in wanted.items():
+            wanted = [key for key, step in writes.steps.items() if is_wanted(key, step)]
+        for key in wanted:
+            with self._lock:
+                step = writes.steps.pop(key)  # not all of them before: what an interrupt leaves goes on waiting
             self._store_step(writes, key, step)
 
     @staticmethod
     def _store_step(writes: _ThreadWrites, key: StepKey, step: StepWrites) -> None:
-        step.store()
-        if step.error is not None and not step.is_awaited:
-            _logger.warning("writes of tasks of checkpoint %s could not be stored: %s", key.checkpoint_id, step.error)
-            writes.errors[key.user_id] = step.error
+        try:
+            step.store()
+        finally:
+            if step.error is not None and not step.is_awaited:
+                _logger.warning(
+                    "writes of tasks of checkpoint %s could not be stored: %s", key.checkpoint_id, step.error
+                )
+                writes.errors[key.user_id] = step.error
 
     @contextmanager
     def _turn(self, thread_id: str) -> Generator[_ThreadWrites]:

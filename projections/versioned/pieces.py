@@ -47,18 +47,15 @@ def piece_to_store(content: Content, stored: Lookup, whole: Callable[[Content], 
     """
     if isinstance(content, Edited):
         base, most = stored(content.base), MOST_EDITS
+        leaf = None if base is None else whole(base.content)
         # What many edits change is read as fast whole, and takes little more.
-        is_long = base is not None and 4 * size_of_edits(content.edits) > len(_data_of(whole(base.content)))
+        is_long = isinstance(leaf, Leaf) and 4 * size_of_edits(content.edits) > len(leaf.data)
     elif isinstance(content, ListNode) and content.base:
         base, most, is_long = stored(content.base), MAX_DEPTH, False
     else:
         return StoredPiece(content)
     depth = 1 if base is None else base.depth + 1
     return StoredPiece(whole(content)) if is_long or depth >= most else StoredPiece(content, depth)
-
-
-def _data_of(content: Content) -> bytes:
-    return content.data if isinstance(content, Leaf) else b""
 
 
 def leaf_of(content: Edited, stored: Lookup, where: str) -> Leaf:

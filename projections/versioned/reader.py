@@ -106,7 +106,7 @@ class IndexedVersioned:
     def absent(self) -> Self:
         """The same stream without its value."""
         absent = copy(self)
-        absent.stream_no, absent._record, absent._line_nos = None, None, {}
+        absent.stream_no, absent._record, absent._line_nos = None, None, {}  # noqa: SLF001 - of the same class
         return absent
 
     def lines(self) -> list[str]:
@@ -152,7 +152,7 @@ class IndexedVersioned:
         prefix = self._prefix(line)
         if prefix is None:
             return
-        start = _after(prefix) if before is None else prefix + before.encode()
+        start = prefix + (b"\xff" if before is None else before.encode())  # no byte of an id is 255
         cursor = self._txn.cursor(self._tables.version_rows)
         is_there = cursor.prev() if cursor.set_range(start) else cursor.last()
         while is_there and (key := cursor.key()).startswith(prefix):
@@ -353,8 +353,3 @@ def _check_ends(state: IndexedVersioned, pieces: dict[bytes, Content], grown: li
                 break
             at = node.base
         checked.update(path)
-
-
-def _after(prefix: bytes) -> bytes:
-    """The first key behind all that begin with a prefix, whose last byte is not 255."""
-    return prefix[:-1] + bytes((prefix[-1] + 1,)) if prefix[-1] < 255 else prefix + b"\xff" * 300

@@ -1,6 +1,6 @@
 """The rows of versioned values: their keys, versions, writes, and which values were copied from which."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from struct import Struct
 from typing import Final, TypeVar
@@ -232,9 +232,11 @@ def all_copies(txn: Transaction, tables: Tables, stream_no: int) -> dict[int, st
     copies: dict[int, str] = {}
     pending = [stream_no]
     while pending:
-        for copy_no, copy_key in _copies(txn, tables, pending.pop()):
+        prefix = _copies_prefix(pending.pop())
+        for key, copy_key in prefixed(txn, tables.versioned, prefix):
+            copy_no = to_number(key[len(prefix) :])
             if copy_no not in copies:
-                copies[copy_no] = copy_key
+                copies[copy_no] = copy_key.decode()
                 pending.append(copy_no)
     return copies
 
@@ -250,12 +252,6 @@ def is_of_deleted_copy(txn: Transaction, tables: Tables, key: bytes) -> bool:
     if key[start : start + 1] != COPY:
         return False
     return txn.get(key[start + 1 :] + RECORD, db=tables.versioned) is None
-
-
-def _copies(txn: Transaction, tables: Tables, stream_no: int) -> Iterator[tuple[int, str]]:
-    prefix = _copies_prefix(stream_no)
-    for key, value in prefixed(txn, tables.versioned, prefix):
-        yield to_number(key[len(prefix) :]), value.decode()
 
 
 def _copies_prefix(stream_no: int) -> bytes:

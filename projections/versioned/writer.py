@@ -146,10 +146,7 @@ class VersionedWriter(IndexedVersioned):
 
     def _put_pieces(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
-            try:
-                stored = self.stored_content(piece.digest)
-            except CorruptStateError:
-                stored = None
+            stored = self._intact_content(piece.digest)
             is_whole = not base_of(piece.content)
             # A piece that comes whole where an edit stands is re-emitted: the base of the edit may be with a source that is erased.
             if stored is None or (is_whole and base_of(stored.content)):

@@ -446,7 +446,7 @@ class DeleteState(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Delete the state."""
         try:
             is_deleted = StateStore(ledger).delete(self.state_id)
-        except AccessDeniedError:  # another user's, which is as one that is not there
+        except AccessDeniedError:  # another user's: as if there were none
             is_deleted = False
         if not is_deleted:
             msg = f"there is no state {shown_id(self.state_id)!r}"

@@ -42,7 +42,7 @@ class ConversationPage(Value, frozen=True, kw_only=True):
 
     Args:
         chat: The chat.
-        branches: Its branches: the first 100, the active one, and the one that is shown.
+        branches: Its branches: the first 100, and besides these the active and the shown one.
         branch_count: How many there are.
         branch: The branch whose path it is; None where no branch has the selected message.
         entries: Messages of the path, the oldest first.

@@ -64,7 +64,7 @@ def state(
         call: The request.
         state_id: The state.
         version: The version whose values are shown; the newest when None.
-        to: The version to compare it with; the one that it was made from when None.
+        to: The version to compare it with; its parent when None.
         before: Only versions before this one are listed.
     """
     refuse_moment(call)

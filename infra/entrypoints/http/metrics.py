@@ -124,7 +124,7 @@ class Metrics:
                 continue
             with suppress(OSError, msgspec.DecodeError):
                 others = msgspec.json.decode(path.read_bytes(), type=_Samples)
-                # Of a process that ended the counts stay, as Prometheus takes one that falls for a restart; open streams do not.
+                # Counts of a process that ended stay: Prometheus takes a counter that falls for a restart. Its open streams go.
                 if not _is_alive(int(path.stem)):
                     others.gauges.clear()
                 yield others

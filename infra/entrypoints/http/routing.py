@@ -275,7 +275,7 @@ class Route:
         if key is not None and is_write and not KEY.fullmatch(key):
             msg = f"{IDEMPOTENCY_KEY} is of 1 to 256 visible ASCII characters"
             raise RequestError(422, msg, name="InvalidValueError")
-        # A precondition that is not heeded would be taken for one that held (RFC 9110, 13.1.1).
+        # A client would take a precondition that was ignored for one that held (RFC 9110, 13.1.1).
         if is_write and not self.has_head and ("If-Match" in headers or "If-None-Match" in headers):
             msg = "this route compares no head: send it without If-Match and If-None-Match; nothing was written"
             raise RequestError(422, msg, name="InvalidValueError")

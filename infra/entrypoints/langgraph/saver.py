@@ -50,7 +50,9 @@ from .threads import ThreadQueries
 S = TypeVar("S")
 
 _MOST_WAIT_S: Final = 5.0
+"""So long a checkpoint waits for the writes before it. A node may rightly have none: then nothing ever comes."""
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.0002, 0.02
+"""Writes come within a millisecond or so; where the log is slow, each look costs a read of the index."""
 _logger = logging.getLogger(__name__)
 
 
@@ -256,7 +258,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """
-        Store a checkpoint below the one that `config` names, with the writes of its tasks that are not stored yet.
+        Store a checkpoint whose parent is the one in `config`, with the writes of the parent's tasks that are not stored yet.
 
         Under `durability="sync"` of LangGraph it waits until those of all nodes that ran are there, since the graph does not.
 

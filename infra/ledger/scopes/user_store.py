@@ -173,17 +173,17 @@ class UserLog:
 
     def load_bookmark(self, key: str) -> Bookmark | None:
         """Return the bookmark of a member of one of the user's named feeds."""
-        kept = self._whole.log.load_bookmark(self._kept_key(key))
-        return None if kept is None else self._shown(kept)
+        stored = self._whole.log.load_bookmark(self._kept_key(key))
+        return None if stored is None else self._shown(stored)
 
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
         """Keep it; see `EventLog.save_bookmark`."""
-        kept = msgspec.structs.replace(bookmark, name=self._prefix + bookmark.name)
-        return self._shown(self._whole.log.save_bookmark(kept))
+        stored = msgspec.structs.replace(bookmark, name=self._prefix + bookmark.name)
+        return self._shown(self._whole.log.save_bookmark(stored))
 
     def bookmarks(self) -> list[Bookmark]:
         """Return the bookmarks of the user's named feeds."""
-        return [self._shown(kept) for kept in self._whole.log.bookmarks() if kept.name.startswith(self._prefix)]
+        return [self._shown(stored) for stored in self._whole.log.bookmarks() if stored.name.startswith(self._prefix)]
 
     def drop_bookmark(self, key: str) -> None:
         """Forget it."""
@@ -198,9 +198,9 @@ class UserLog:
         index, count, name = key.split("/", 2)
         return bookmark_key(self._prefix + name, int(index), int(count))
 
-    def _shown(self, kept: Bookmark) -> Bookmark:
+    def _shown(self, stored: Bookmark) -> Bookmark:
         """The bookmark under the name that the user gave to the feed."""
-        return msgspec.structs.replace(kept, name=kept.name.removeprefix(self._prefix))
+        return msgspec.structs.replace(stored, name=stored.name.removeprefix(self._prefix))
 
 
 class UserRefusals:

@@ -216,6 +216,23 @@ def test_what_goes_wrong_in_the_background_is_raised_by_the_next_call(
     assert [("y", "a", 2)] == found.pending_writes
 
 
+def test_an_interrupt_ends_the_call_that_it_came_in(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And takes nothing along: whoever wrote is told that the outcome is unknown, and writes of other steps are stored later."""
+    saver = LedgerSaver(ledger)
+    put(saver, 0)
+    for checkpoint_id in ("0000", "0001"):
+        saver.put_writes(config(checkpoint_id=checkpoint_id), [("a", 1)], "x")
+    with monkeypatch.context() as patched:
+        patched.setattr(task_writes.StepWrites, "store", _failing(task_writes.StepWrites.store, KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            saver.get_tuple(config())
+    with pytest.raises(LogUnavailableError, match="interrupted"):
+        saver.get_tuple(config())
+    saver.put_writes(config(checkpoint_id="0000"), [("a", 1)], "x")
+    assert saver.get_tuple(config()) is not None
+    assert 2 == sum(count for _, count in events(ledger))
+
+
 def test_a_user_who_may_not_write_is_refused_when_the_writes_are_handed_over(ledger: Ledger) -> None:
     """Not when they are stored, where another user's call would be refused for it."""
     ledger.create_chat("t", "ada")
@@ -249,14 +266,15 @@ def test_the_error_of_a_user_is_raised_by_none_of_another_one(ledger: Ledger) ->
     assert bob.get_tuple(config()) == found
 
 
-def _unavailable(*_args: object, **_options: object) -> None:
-    msg = "the log does not answer"
-    raise LogUnavailableError(msg)
+_UNAVAILABLE = LogUnavailableError("the log does not answer")
 
 
-def _failing(store: Callable[[Any], None]) -> Callable[[Any], None]:
+def _failing(store: Callable[[Any], None], failure: BaseException = _UNAVAILABLE) -> Callable[[Any], None]:
     def fail(step: Any) -> None:
-        step._store = _unavailable
+        def refuse(_tasks: object) -> None:
+            raise failure
+
+        step._store = refuse
         store(step)
 
     return fail

@@ -182,7 +182,7 @@ def _grown(ledger: Ledger, branch: Branch, head: Message, drafts: Sequence[NewMe
 
 def _content(message: Mapping[str, Any]) -> bytes:
     """The content by which messages are compared, without the id."""
-    # A part's state `done` is no content: a client that saw a stream to its end has it, one that read the stored message has not.
+    # A part's state `done` is no content: clients add it at the end of a stream, and stored messages do not have it.
     parts = [_settled(part) for part in cast("list[Any]", message["parts"])]
     return ordered_json({**message, "id": "", "parts": parts})
 

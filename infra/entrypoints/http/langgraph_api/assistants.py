@@ -151,7 +151,7 @@ class Assistants:
             raise InvalidValueError(msg)
         self._check_graph(change.graph_id)
         moment = clock_ms()
-        made = _changed(
+        assistant = _changed(
             Assistant(assistant_id=assistant_id, graph_id=change.graph_id, created_at=moment, updated_at=moment), change
         )
         try:
@@ -159,11 +159,11 @@ class Assistants:
         except NotFoundError:
             try:
                 key = state_id(self._owner, ASSISTANT_STATES + assistant_id)
-                self._states.put(key, msgspec.to_builtins(_AssistantRecord(made, 1)), expected_version=0)
+                self._states.put(key, msgspec.to_builtins(_AssistantRecord(assistant, 1)), expected_version=0)
             except StateConflictError:  # another request made it since
                 present = self.get(assistant_id)
             else:
-                return made
+                return assistant
         if may_exist:
             return present
         msg = f"Assistant with ID {assistant_id} already exists"
@@ -205,17 +205,17 @@ class Assistants:
     def versions(self, assistant_id: str) -> builtins.list[Assistant]:
         """List the versions of an assistant, the newest first, each as it was made."""
         stored = self._find(assistant_id)
-        made: dict[int, Assistant] = {}
+        versions: dict[int, Assistant] = {}
         if stored.record.assistant.assistant_id in self._graph_ids:
-            made[1] = self._default(stored.record.assistant.assistant_id)
+            versions[1] = self._default(stored.record.assistant.assistant_id)
         before: int | None = None
         while page := self._states.history(stored.state, limit=_PAGE, before=before):
             for entry in page:
                 record = self._read(stored.state, entry.version)
                 if record is not None:
-                    made[record.assistant.version] = record.assistant
+                    versions[record.assistant.version] = record.assistant
             before = page[-1].version
-        return [made[number] for number in sorted(made, reverse=True)]
+        return [versions[number] for number in sorted(versions, reverse=True)]
 
     def delete(self, assistant_id: str) -> None:
         """

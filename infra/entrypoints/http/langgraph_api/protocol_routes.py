@@ -253,7 +253,7 @@ async def _usual_assistant(call: AgentCall, thread_id: str) -> str:
 
 async def _respond(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Answer what a run asked for, and go on."""
-    # Any agent of the thread may have asked, not only the one that clients see first; answers of one call go to one of them.
+    # Any agent of the thread may have asked, not only the first that clients see. The answers of one call go to one agent.
     request = msgspec.convert(params, _Respond)
     places = await call.run(lambda ledger: places_of(call, find_thread(ledger, call.assistants, thread_id)))
     asking = {interrupt["id"]: place for place in places for interrupt in (await read_state(call, place))["interrupts"]}

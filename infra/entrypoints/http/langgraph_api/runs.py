@@ -397,7 +397,7 @@ class Runs:
                     await live.discard()
 
     async def _forget(self, job: Job) -> None:
-        with anyio.move_on_after(LINGER_S):  # not longer: the server that stops is the last one that knows of it
+        with anyio.move_on_after(LINGER_S):  # no longer: nothing else than the server that stops knows of it
             await self._service.stopping.wait()
         thread_id = job.run.thread_id
         with suppress(ChatledgerError):
