@@ -1,19 +1,35 @@
 """
 Lanes of a chat drawn as rows, as git graphs are: one message a row in log order, one line of messages a lane.
 
-The layout works on segments (runs of first children), not on messages. At each fork the line goes on to the child on the active
-branch, else to the child below which was written last; each other child begins a line of its own, right of its parent's.
-A line takes its lane from the row after its fork to its last message. Lines are put, in the order in which a drawing without
-crossings has them from left to right (a line, then those that fork off it, the latest first), each into the leftmost lane
-right of all that are beside it. So an edge, drawn from the fork into the next row and from there straight down, crosses none.
+The layout works on segments (runs of first children), not on messages. At each fork the line goes on to the child on the path that
+is read, else to the child below which was written last; each other child begins a line of its own. So the path that is read is one
+line from its root on, and has lane 0 for itself.
+
+A line that nobody adds to for long would only run on beside others: sixty forks at the end of a log are sixty lines from where they
+fork down to the end. So a line is cut where it has more than `LONGEST_GAP` rows without a message. It is drawn for `STUB` rows
+after the last one, and again from `STUB` rows before the next. What remains are spans, each in the leftmost lane from 1 that is
+free over its rows. A span that would need a lane beyond the last one is drawn in `BUNDLE`, where cut lines are counted too.
+All of it depends on rows alone, and not on the window that shows them: nothing jumps while somebody scrolls.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import accumulate
+from operator import itemgetter
+from typing import Final, Literal, NamedTuple
 
 Place = tuple[int, int]
 """Where a message is: the number of its segment, and its offset there."""
+
+LONGEST_GAP: Final = 18
+"""So many rows of a line may be without a message; about two thirds of the rows that a window shows."""
+
+STUB: Final = 3
+"""The rows that a line is drawn for at each side of a cut."""
+
+BUNDLE: Final = 8
+"""The lane of what has no room in those before it: a ninth lane would leave too little for the words of a row."""
 
 
 class SegmentShape(NamedTuple):
@@ -23,9 +39,17 @@ class SegmentShape(NamedTuple):
     length: int
 
 
+class LaneSpan(NamedTuple):
+    """The rows, from first to last, over which a line is drawn in a lane."""
+
+    first: int
+    last: int
+    lane: int
+
+
 class Line(NamedTuple):
     """
-    Messages that are drawn in one lane.
+    Messages that are drawn below each other.
 
     Args:
         parent: The message that it forks off; None for a root.
@@ -33,8 +57,8 @@ class Line(NamedTuple):
         start: The first row in which it has its lane: that after its fork.
         first: The row of its first message, which tells it from others.
         last: The row of its last message when it was laid out.
-        lane: Its lane, counted from 0.
         end: The number after that of the last line that forks off it, directly or not: these have the numbers between.
+        spans: Where it is drawn, in the order of rows.
     """
 
     parent: Place | None
@@ -42,8 +66,12 @@ class Line(NamedTuple):
     start: int
     first: int
     last: int
-    lane: int
     end: int
+    spans: tuple[LaneSpan, ...]
+
+    def span(self, row: int) -> LaneSpan:
+        """Return the span that has a row, or the one after it where the line is cut there."""
+        return self.spans[bisect_left(self.spans, row, key=_last_row)]
 
 
 class LaneLayout(NamedTuple):
@@ -51,12 +79,13 @@ class LaneLayout(NamedTuple):
     The lanes of a chat.
 
     Args:
-        lines: All lines, in the order from left to right of a drawing without crossings.
-        lanes: The number of lanes.
+        lines: All lines: each before those that fork off it, the latest fork first. Line 0 has the path that is read.
+        lanes: The number of lanes, among them `BUNDLE` where it is used.
         forks: For each segment, the offsets of its messages that have more than one child, and go on in it.
         line_of: For each segment, the numbers of the lines that its parts between those offsets are in.
         hanging: The segments that hang on a message, in the order of their creation.
-        active: The part of which the head of the active branch is: its segment and number; None for an empty branch.
+        read: The part in which the path that is read ends: its segment and number; None for an empty path.
+        bundle: Where lines are cut: (first row, last row, how many), in the order of rows.
     """
 
     lines: list[Line]
@@ -64,33 +93,67 @@ class LaneLayout(NamedTuple):
     forks: list[list[int]]
     line_of: list[list[int]]
     hanging: dict[Place | None, list[int]]
-    active: Place | None
+    read: Place | None
+    bundle: list[tuple[int, int, int]]
 
     def line(self, place: Place) -> int:
         """Return the number of the line of the message at a place."""
         segment, offset = place
         return self.line_of[segment][bisect_left(self.forks[segment], offset)]
 
-    def lane(self, place: Place) -> int:
-        """Return the lane of the message at a place."""
-        return self.lines[self.line(place)].lane
+    def lane(self, place: Place, row: int) -> int:
+        """Return the lane of the message at a place, which is in this row."""
+        return self.lines[self.line(place)].span(row).lane
 
     def part(self, place: Place) -> Place:
         """Return the part that a message is in, as its segment and its number there."""
         return place[0], bisect_left(self.forks[place[0]], place[1])
 
 
-def lay_out(segments: Sequence[SegmentShape], row_of: Callable[[Place], int], *, head: Place | None) -> LaneLayout:
+class EdgePiece(NamedTuple):
+    """What is drawn of an edge: from a row and lane to another, and whether it ends (`down`) or begins (`up`) at a cut."""
+
+    row: int
+    lane: int
+    to_row: int
+    to_lane: int
+    cut: Literal["down", "up"] | None
+
+
+def pieces_of(line: Line, parent: tuple[int, int], row: int) -> list[EdgePiece]:
+    """
+    Return what is drawn of the edge to a message: one piece, or two where it is cut between.
+
+    Args:
+        line: That of the message.
+        parent: The row and the lane of the message that it answers.
+        row: The row of the message.
+    """
+    stub, span = line.span(parent[0] + 1), line.span(row)
+    if stub == span:
+        return [EdgePiece(*parent, row, span.lane, None)]
+    return [EdgePiece(*parent, stub.last, stub.lane, "down"), EdgePiece(span.first, span.lane, row, span.lane, "up")]
+
+
+def lay_out(
+    segments: Sequence[SegmentShape],
+    row_of: Callable[[Place], int],
+    runs_of: Callable[[int, int, int], Iterable[tuple[int, int]]],
+    *,
+    head: Place | None,
+) -> LaneLayout:
     """
     Lay a chat out in lanes.
 
     Args:
         segments: Its segments by number; one that hangs on another has the higher number.
         row_of: Gives the row of the message at a place. Rows are numbered from 0, parents before their children.
-        head: The place of the head of the active branch; None where it is empty.
+        runs_of: Gives the rows of the messages of a segment between two offsets, as (first row, last row) of rows that follow
+            each other.
+        head: The place of the last message of the path that is read; None where it is empty.
 
     Returns:
-        The layout. Costs O(segments log segments) calls of `row_of`, whatever the number of messages.
+        The layout. Costs O(segments log segments) calls of `row_of`, and O(runs log runs), whatever the number of messages.
     """
     hanging: dict[Place | None, list[int]] = {}
     for number, shape in enumerate(segments):
@@ -102,7 +165,10 @@ def lay_out(segments: Sequence[SegmentShape], row_of: Callable[[Place], int], *,
     for offsets in forks:
         offsets.sort()
     parts = _Parts(segments, row_of, forks, hanging)
-    return parts.laid_out(head)
+    lines, line_of = parts.lines_along(head)
+    lanes, bundle = _put_in_lanes(lines, runs_of)
+    read = None if head is None else (head[0], bisect_left(forks[head[0]], head[1]))
+    return LaneLayout(lines, lanes, forks, line_of, hanging, read, bundle)
 
 
 class _Parts:
@@ -147,24 +213,24 @@ class _Parts:
                     newest[segment][number] = self._row_of(self._last(part))
         return newest
 
-    def _active_parts(self, head: Place | None) -> set[Place]:
-        active: set[Place] = set()
+    def _read_parts(self, head: Place | None) -> set[Place]:
+        read: set[Place] = set()
         at = head
         while at is not None:
             segment, last = at[0], bisect_left(self._forks[at[0]], at[1])
-            active.update((segment, number) for number in range(last + 1))
+            read.update((segment, number) for number in range(last + 1))
             at = self._segments[segment].parent
-        return active
+        return read
 
-    def laid_out(self, head: Place | None) -> LaneLayout:
-        active = self._active_parts(head)
+    def lines_along(self, head: Place | None) -> tuple[list[Line], list[list[int]]]:
+        """Return the lines, which have no lanes yet, and for each segment the lines of its parts."""
+        read = self._read_parts(head)
 
         def rank(part: Place) -> tuple[bool, int]:
-            return part in active, self._newest[part[0]][part[1]]
+            return part in read, self._newest[part[0]][part[1]]
 
         lines: list[Line] = []
         open_lines: list[int] = []
-        skyline = _Skyline()
         # Lines to begin, as the message that each forks off and its first part; None ends the line that was begun last.
         pending: list[tuple[Place | None, Place] | None] = []
         pending.extend((None, root) for root in sorted(((root, 0) for root in self._hanging.get(None, ())), key=rank))
@@ -182,11 +248,10 @@ class _Parts:
             start = first if parent is None else self._row_of(parent) + 1
             parts = tuple((piece[0], self._first(piece)[1], self._last(piece)[1]) for piece in line)
             open_lines.append(len(lines))
-            lines.append(Line(parent, parts, start, first, last, skyline.put(start, last), 0))
+            lines.append(Line(parent, parts, start, first, last, 0, ()))
             pending.append(None)
             pending.extend(others)
-        heads = None if head is None else (head[0], bisect_left(self._forks[head[0]], head[1]))
-        return LaneLayout(lines, skyline.lanes, self._forks, self._line_of, self._hanging, heads)
+        return lines, self._line_of
 
     def _followed(
         self, part: Place, rank: Callable[[Place], tuple[bool, int]]
@@ -205,27 +270,55 @@ class _Parts:
         return line, others
 
 
-class _Skyline:
-    """The lanes taken so far, row by row: the last one of each row. Rows between two steps have the same."""
+def _put_in_lanes(
+    lines: list[Line], runs_of: Callable[[int, int, int], Iterable[tuple[int, int]]]
+) -> tuple[int, list[tuple[int, int, int]]]:
+    """Put the spans of all lines into lanes; return the number of lanes, and where lines are cut."""
+    if not lines:
+        return 0, []
+    lines[0] = lines[0]._replace(spans=(LaneSpan(lines[0].start, lines[0].last, 0),))
+    spans: list[tuple[int, int, int]] = []  # first row, last row, number of the line
+    cuts: list[tuple[int, int]] = []
+    for number in range(1, len(lines)):
+        line = lines[number]
+        first, end = line.start, line.start - 1
+        runs = (run for part in line.parts for run in runs_of(*part))
+        for run_first, run_last in runs:
+            if run_first - end - 1 > LONGEST_GAP:
+                spans.append((first, end + STUB, number))
+                cuts.append((end + STUB + 1, run_first - STUB - 1))
+                first = run_first - STUB
+            end = run_last
+        spans.append((first, end, number))
+    spans.sort()
+    laned: dict[int, list[LaneSpan]] = {}
+    taken: list[tuple[int, int]] = []  # the last row of the span in a lane, and the lane
+    free = list(range(1, BUNDLE))
+    most = 0
+    for first, last, number in spans:
+        while taken and taken[0][0] < first:
+            heappush(free, heappop(taken)[1])
+        lane = heappop(free) if free else BUNDLE
+        if lane < BUNDLE:
+            heappush(taken, (last, lane))
+        most = max(most, lane)
+        laned.setdefault(number, []).append(LaneSpan(first, last, lane))
+    for number, own in laned.items():
+        lines[number] = lines[number]._replace(spans=tuple(own))
+    return most + 1, list(_counted(cuts))
 
-    def __init__(self) -> None:
-        self._rows, self._lanes = [0], [-1]
-        self.lanes = 0
 
-    def put(self, first: int, last: int) -> int:
-        """Take the leftmost lane that is right of all in these rows, and return it."""
-        low, high = bisect_right(self._rows, first) - 1, bisect_right(self._rows, last)
-        lane = max(self._lanes[low:high]) + 1
-        rows, lanes = [first], [lane]
-        if self._rows[low] < first:
-            rows.insert(0, self._rows[low])
-            lanes.insert(0, self._lanes[low])
-        if high == len(self._rows) or self._rows[high] > last + 1:
-            rows.append(last + 1)
-            lanes.append(self._lanes[high - 1])
-        self._rows[low:high], self._lanes[low:high] = rows, lanes
-        self.lanes = max(self.lanes, lane + 1)
-        return lane
+def _counted(cuts: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Yield the rows of cuts with how many of them each row has."""
+    steps: dict[int, int] = {}
+    for first, last in cuts:
+        steps[first] = steps.get(first, 0) + 1
+        steps[last + 1] = steps.get(last + 1, 0) - 1
+    rows = sorted(row for row, step in steps.items() if step)
+    counts = accumulate(steps[row] for row in rows)
+    for row, following, count in zip(rows, rows[1:], counts, strict=False):
+        if count:
+            yield row, following - 1, count
 
 
 def extend(layout: LaneLayout, place: Place, row: int) -> LaneLayout:
@@ -241,5 +334,12 @@ def extend(layout: LaneLayout, place: Place, row: int) -> LaneLayout:
     line = layout.lines[number]
     segment, first, _ = line.parts[-1]
     lines = layout.lines.copy()
-    lines[number] = line._replace(parts=(*line.parts[:-1], (segment, first, place[1])), last=row)
+    lines[number] = line._replace(
+        parts=(*line.parts[:-1], (segment, first, place[1])),
+        last=row,
+        spans=(*line.spans[:-1], line.spans[-1]._replace(last=row)),
+    )
     return layout._replace(lines=lines)
+
+
+_last_row: Final = itemgetter(1)

@@ -1,6 +1,6 @@
 """Rows of a chat, as they are answered to who draws it as a git graph: windows, branch points, and a strip of the whole."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,12 +15,36 @@ class RowPoint(Value, frozen=True, gc=False):
 
 
 class RowEdge(Value, frozen=True, gc=False):
-    """An edge of the drawing, from a message (`row`, `lane`) to one that answers it (`to_row`, `to_lane`)."""
+    """
+    An edge of the drawing, from a message (`row`, `lane`) to one that answers it (`to_row`, `to_lane`).
+
+    A long one through rows without messages of its line is cut, and is two: one that ends after three rows with `cut` "down", and
+    one that begins three rows before the answer with `cut` "up".
+    """
 
     row: int
     lane: int
     to_row: int
     to_lane: int
+    cut: Literal["down", "up"] | None = None
+
+
+class RowBundle(Value, frozen=True, gc=False):
+    """Rows, from `row` to `to_row`, over which so many lines are cut: they are drawn as one."""
+
+    row: int
+    to_row: int
+    count: int
+
+
+class BundledLine(Value, frozen=True, kw_only=True):
+    """A line that is cut over a row: its first message, and the branches that have it, the first 20 by `created_at`."""
+
+    row: int
+    id: str
+    role: str
+    preview: str
+    branches: list[str]
 
 
 class GraphRow(Value, frozen=True, kw_only=True, gc=False):
@@ -28,9 +52,10 @@ class GraphRow(Value, frozen=True, kw_only=True, gc=False):
     A message as a row of the drawing shows it.
 
     Args:
-        row: Its row, which is its number in log order.
+        row: Its row, which is its number in log order; where only the path is read its depth.
         id: The id of the message.
-        lane: Its lane.
+        lane: Its lane. The path that is read has lane 0; lane 8 is the bundle of cut lines, for what has no room elsewhere.
+        on_path: Whether it is on the path that is read.
         line: The row of the first message of its line: of those that are drawn in one lane below each other. It tells lines apart.
         parents: Where the message is that it answers; empty for a root.
         role: The name of the message.
@@ -45,6 +70,7 @@ class GraphRow(Value, frozen=True, kw_only=True, gc=False):
     row: int
     id: str
     lane: int
+    on_path: bool
     line: int
     parents: list[RowPoint]
     role: str
@@ -68,10 +94,11 @@ class RowWindow(Value, frozen=True, kw_only=True):
         total: The number of rows of the chat.
         lanes: The number of lanes of the chat.
         active: The name of the active branch.
-        head: Where the head of the active branch is; None where it is empty.
+        head: Where the path that is read ends; None where it is empty.
         first: The row of the first message of `rows`.
         rows: The rows.
-        through: The edges from a row above the end of the window to one below it.
+        edges: The edges that are seen in these rows, also those that only pass.
+        bundle: Where lines are cut in these rows, and how many.
     """
 
     chat_id: str
@@ -82,7 +109,8 @@ class RowWindow(Value, frozen=True, kw_only=True):
     head: RowPoint | None
     first: int
     rows: list[GraphRow]
-    through: list[RowEdge]
+    edges: list[RowEdge]
+    bundle: list[RowBundle]
 
 
 class BranchPointChild(Value, frozen=True, kw_only=True):

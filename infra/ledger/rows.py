@@ -3,27 +3,30 @@
 from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice, takewhile
 from operator import itemgetter
-from typing import Final
+from typing import Final, Literal
 
+from chatledger.domain.draw.lanes import pieces_of
 from chatledger.domain.draw.rows import (
     BranchPoint,
     BranchPointChild,
     BranchPointPage,
+    BundledLine,
     GraphRow,
+    RowBundle,
     RowEdge,
     RowLine,
     RowPoint,
     RowStrip,
     RowWindow,
 )
-from chatledger.domain.errors import ChatNotFoundError, InvalidValueError, MessageNotFoundError
+from chatledger.domain.errors import BranchNotFoundError, ChatNotFoundError, InvalidValueError, MessageNotFoundError
 from chatledger.domain.limits import check_count, sought_id
 from chatledger.domain.values import Message, preview
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.chat.rows import ChatRows, edges_through, rows_of
+from chatledger.projections.chat.rows import ChatRows, edges_through, layout_along, rows_of
 
 from ..store.commands import ChatsToRead
 from .port import LedgerPart
@@ -35,7 +38,16 @@ _MOST_NAMES: Final = 20
 class RowMethods(LedgerPart):
     """The part of a ledger that gives chats as rows of a drawing."""
 
-    def get_rows(self, chat_id: str, *, first: int = 0, limit: int = 200, around: str | None = None) -> RowWindow:
+    def get_rows(
+        self,
+        chat_id: str,
+        *,
+        first: int = 0,
+        limit: int = 200,
+        around: str | None = None,
+        along: str | None = None,
+        only: Literal["path"] | None = None,
+    ) -> RowWindow:
         """
         A window of a chat drawn as a git graph: one message a row in log order, each branch in a lane.
 
@@ -44,31 +56,89 @@ class RowMethods(LedgerPart):
             first: The first row. A window that begins after the end is empty.
             limit: At most this many rows.
             around: A message; the window has it in its middle, as far as there are rows, instead of beginning at `first`.
+            along: What is read, and has lane 0: the path to the head of a branch, or to a message. The active branch when None.
+            only: With `path` the rows are the messages of that path alone, and their numbers are depths, counted from 0.
 
         Returns:
             The rows, oldest first: a message comes before those that answer it. A message stays in its row for ever; what is
             appended comes below. Lanes change with `RowWindow.version`, mostly where a branch is made, activated or goes on that
-            had ended.
+            had ended, and with `along`. A line without a message in more than 18 rows is cut there.
 
         Raises:
             ChatNotFoundError: There is no such chat.
-            MessageNotFoundError: The chat has no message `around`.
+            BranchNotFoundError: It has neither a branch nor a message `along`.
+            MessageNotFoundError: The chat, or the path where only that is read, has no message `around`.
 
         Source: the LMDB index at `position`. Costs O(limit + lines), and once in a while the pages of the chat, whose rows and
-        lanes are kept in memory.
+        lanes are kept in memory: those of the last four paths that were read. Of a path alone it costs O(limit).
         """
         check_count(first, "first")
         check_count(limit, "limit")
+        if only not in {None, "path"}:
+            msg = f"only must be 'path' or None, not {only!r}"
+            raise InvalidValueError(msg)
         with self._rows(chat_id) as (chat, rows):
+            head = _path_end(chat, along)
+            place = None
             if around is not None:
                 place = chat.place(sought_id(around, "around"))
-                if place is None:
+                if place is None or (only and (head is None or not chat.chains.is_ancestor(place, head))):
                     raise MessageNotFoundError(around, chat_id=chat_id)
+            if only:
+                length = 0 if head is None else chat.chains.depth(head) + 1
+                if place is not None:
+                    first = max(min(chat.chains.depth(place) - limit // 2, length - limit), 0)
+                return _path_window(chat, rows, head, first, min(first + limit, length))
+            if place is not None:
                 first = max(min(rows.order.row(place) - limit // 2, rows.total - limit), 0)
-            return _window(chat, rows, first, min(first + limit, rows.total))
+            return _window(chat, _Drawing(chat, rows, head), first, min(first + limit, rows.total))
+
+    def list_bundled_lines(
+        self, chat_id: str, row: int, *, along: str | None = None, limit: int = 100
+    ) -> list[BundledLine]:
+        """
+        The lines of a chat that are cut over a row of the drawing, as `RowWindow.bundle` counts them, the latest fork first.
+
+        Args:
+            chat_id: The chat.
+            row: The row.
+            along: What is read, as for `get_rows`.
+            limit: At most this many.
+
+        Raises:
+            ChatNotFoundError: There is no such chat.
+            BranchNotFoundError: It has neither a branch nor a message `along`.
+
+        Source: the LMDB index at `position`. Costs O(lines), and for each shown one the branches below it.
+        """
+        check_count(row, "row")
+        check_count(limit, "limit")
+        with self._rows(chat_id) as (chat, rows):
+            drawing = _Drawing(chat, rows, _path_end(chat, along))
+            cut = (
+                line
+                for line in drawing.layout.lines
+                if line.start <= row <= line.last and not line.span(row).first <= row <= line.span(row).last
+            )
+            heads = _Heads(drawing)
+            lines: list[BundledLine] = []
+            for line in islice(cut, limit):
+                child = _child(drawing, (line.parts[0][0], line.parts[0][1]), heads)
+                lines.append(
+                    BundledLine(
+                        row=child.row, id=child.id, role=child.role, preview=child.preview, branches=child.branches
+                    )
+                )
+            return lines
 
     def list_branch_points(
-        self, chat_id: str, *, after: int | None = None, above: int | None = None, limit: int = 100
+        self,
+        chat_id: str,
+        *,
+        after: int | None = None,
+        above: int | None = None,
+        limit: int = 100,
+        along: str | None = None,
     ) -> BranchPointPage:
         """
         The messages of a chat that have several answers, by row, each with its children and their branches.
@@ -78,9 +148,11 @@ class RowMethods(LedgerPart):
             after: A row: only those below it, such as `BranchPointPage.next` of the page before. None for the first page.
             above: A row: only those above it, and of these the last ones.
             limit: At most this many.
+            along: What is read, as for `get_rows`: it decides about lanes.
 
         Raises:
             ChatNotFoundError: There is no such chat.
+            BranchNotFoundError: It has neither a branch nor a message `along`.
 
         Source: the LMDB index at `position`. Costs O(branches + forks) and, for each child, the lines and branches below it.
         """
@@ -94,8 +166,9 @@ class RowMethods(LedgerPart):
             if above is not None:
                 start = max(start, end - limit)
             shown = forks[start : min(start + limit, end)]
-            heads = _Heads(rows)
-            points = [_branch_point(chat, rows, place, heads) for _, place in shown]
+            drawing = _Drawing(chat, rows, _path_end(chat, along))
+            heads = _Heads(drawing)
+            points = [_branch_point(drawing, place, heads) for _, place in shown]
             is_more = start + limit < end
             return BranchPointPage(points=points, total=len(forks), next=shown[-1][0] if is_more else None)
 
@@ -114,16 +187,18 @@ class RowMethods(LedgerPart):
             places = ((message_id, chat.place(message_id)) for message_id in wanted)
             return {message_id: rows.order.row(place) for message_id, place in places if place is not None}
 
-    def get_row_strip(self, chat_id: str, *, height: int = 800) -> RowStrip:
+    def get_row_strip(self, chat_id: str, *, height: int = 800, along: str | None = None) -> RowStrip:
         """
         A whole chat in few pixels, for a map beside its rows.
 
         Args:
             chat_id: The chat.
             height: The number of pixels, 1 to 10,000.
+            along: What is read, as for `get_rows`.
 
         Raises:
             ChatNotFoundError: There is no such chat.
+            BranchNotFoundError: It has neither a branch nor a message `along`.
 
         Source: the LMDB index at `position`. Costs O(runs of messages that follow each other in one lane).
         """
@@ -131,7 +206,7 @@ class RowMethods(LedgerPart):
             msg = f"height must be 1 to {_MOST_PIXELS:,} pixels, not {height}"
             raise InvalidValueError(msg)
         with self._rows(chat_id) as (chat, rows):
-            return _strip(chat, rows, height)
+            return _strip(_Drawing(chat, rows, _path_end(chat, along)), height)
 
     def get_row_line(self, chat_id: str, message_id: str) -> RowLine:
         """
@@ -152,7 +227,7 @@ class RowMethods(LedgerPart):
             parts = [part for below in rows.layout.lines[number : line.end] for part in below.parts]
             spans = _merged(span for part in parts for span in rows.order.spans(*part))
             count = sum(last - first + 1 for _, first, last in parts)
-            return RowLine(line=line.first, lane=line.lane, count=count, spans=spans)
+            return RowLine(line=line.first, lane=line.spans[0].lane, count=count, spans=spans)
 
     @contextmanager
     def _rows(self, chat_id: str) -> Generator[tuple[IndexedChat, ChatRows]]:
@@ -164,57 +239,164 @@ class RowMethods(LedgerPart):
             yield chat, rows_of(chat)
 
 
-def _window(chat: IndexedChat, rows: ChatRows, first: int, end: int) -> RowWindow:
+def _path_end(chat: IndexedChat, along: str | None) -> Place | None:
+    """Return where the path to the head of a branch or to a message ends; None where the branch is empty."""
     record = chat.record
     assert record is not None, "only a living chat has rows"
-    order, layout = rows.order, rows.layout
-    places = [(segment, offset + at) for _, segment, offset, count in order.runs(first, end) for at in range(count)]
-    shown = zip(range(first, end), places, chat.chains.bare_messages(places), strict=True)
-    active = chat.branch_row(record.active_branch)
-    head = None if active is None or active.place is None else _point(rows, active.place)
+    sought = record.active_branch if along is None else sought_id(along, "along")
+    branch = chat.branch_row(sought)
+    if branch is not None:
+        return branch.place
+    place = chat.place(sought)
+    if place is None:
+        raise BranchNotFoundError(chat.chat_id, sought)
+    return place
+
+
+class _Drawing:
+    """A chat laid out along a path that is read."""
+
+    def __init__(self, chat: IndexedChat, rows: ChatRows, head: Place | None) -> None:
+        self.chat, self.rows, self.order = chat, rows, rows.order
+        self.layout = layout_along(chat, rows, head)
+        self.head = None if head is None else self.point(head)
+
+    def point(self, place: Place) -> RowPoint:
+        row = self.order.row(place)
+        return RowPoint(row, self.layout.lane(place, row))
+
+    def row(self, row: int, place: Place, message: Message) -> GraphRow:
+        number = self.layout.line(place)
+        line = self.layout.lines[number]
+        parent = self.chat.chains.parent(place)
+        # The path that is read is line 0 down to its end. What follows there is on other branches.
+        is_on_path = self.head is not None and number == 0 and row <= self.head.row
+        return _row(
+            self.chat,
+            self.rows,
+            place,
+            message,
+            row=row,
+            lane=line.span(row).lane,
+            on_path=is_on_path,
+            line=line.first,
+            parents=[] if parent is None else [self.point(parent)],
+        )
+
+    def edges(self, first: int, end: int, shown: Sequence[tuple[int, Place]]) -> list[RowEdge]:
+        """Return what is drawn of all edges in the rows from the first one to the end, and into the one after them."""
+        into = ((self.layout.line(place), self.chat.chains.parent(place), row) for row, place in shown)
+        passing = (
+            (line, parent, self.order.row(child)) for line, parent, child in edges_through(self.layout, self.order, end)
+        )
+        ways = chain(((self.layout.lines[number], parent, row) for number, parent, row in into), passing)
+        return [
+            RowEdge(*piece)
+            for line, parent, row in ways
+            if parent is not None
+            for piece in pieces_of(line, self._at(parent), row)
+            if piece.row < end and piece.to_row >= first
+        ]
+
+    def _at(self, place: Place) -> tuple[int, int]:
+        point = self.point(place)
+        return point.row, point.lane
+
+    def bundle(self, first: int, end: int) -> list[RowBundle]:
+        """Return where lines are cut in these rows."""
+        bundle = self.layout.bundle
+        low = bisect_left(bundle, first, key=itemgetter(1))
+        return [RowBundle(*cut) for cut in takewhile(lambda cut: cut[0] < end, islice(bundle, low, None))]
+
+
+def _window(chat: IndexedChat, drawing: _Drawing, first: int, end: int) -> RowWindow:
+    record, rows = chat.record, drawing.rows
+    assert record is not None, "only a living chat has rows"
+    places = [
+        (segment, offset + at) for _, segment, offset, count in rows.order.runs(first, end) for at in range(count)
+    ]
+    numbered = list(zip(range(first, end), places, strict=True))
+    messages = chat.chains.bare_messages(places)
     return RowWindow(
         chat_id=chat.chat_id,
         version=chat.own_version,
         total=rows.total,
-        lanes=layout.lanes,
+        lanes=drawing.layout.lanes,
         active=record.active_branch,
-        head=head,
+        head=drawing.head,
         first=first,
-        rows=[_row(chat, rows, row, place, message) for row, place, message in shown],
-        through=[_edge(rows, parent, child) for parent, child in edges_through(rows, end)] if end > first else [],
+        rows=[drawing.row(row, place, message) for (row, place), message in zip(numbered, messages, strict=True)],
+        edges=drawing.edges(first, end, numbered) if end > first else [],
+        bundle=drawing.bundle(first, end),
     )
 
 
-def _row(chat: IndexedChat, rows: ChatRows, row: int, place: Place, message: Message) -> GraphRow:
-    line = rows.layout.lines[rows.layout.line(place)]
-    parent = chat.chains.parent(place)
+def _path_window(chat: IndexedChat, rows: ChatRows, head: Place | None, first: int, end: int) -> RowWindow:
+    """Return messages of one path by depth."""
+    record, chains = chat.record, chat.chains
+    assert record is not None, "only a living chat has rows"
+    length = 0 if head is None else chains.depth(head) + 1
+    messages = chains.chain(chains.ancestor(head, end - 1), end - first) if head is not None and end > first else []
+    return RowWindow(
+        chat_id=chat.chat_id,
+        version=chat.own_version,
+        total=length,
+        lanes=min(length, 1),
+        active=record.active_branch,
+        head=RowPoint(length - 1, 0) if length else None,
+        first=first,
+        rows=[
+            _row(
+                chat,
+                rows,
+                chains.ancestor(head, depth),
+                message,
+                row=depth,
+                lane=0,
+                on_path=True,
+                line=0,
+                parents=[RowPoint(depth - 1, 0)] if depth else [],
+            )
+            for depth, message in enumerate(messages, first)
+            if head is not None
+        ],
+        edges=[RowEdge(depth - 1, 0, depth, 0) for depth in range(max(first, 1), min(end + 1, length))],
+        bundle=[],
+    )
+
+
+def _row(
+    chat: IndexedChat,
+    rows: ChatRows,
+    place: Place,
+    message: Message,
+    *,
+    row: int,
+    lane: int,
+    on_path: bool,
+    line: int,
+    parents: list[RowPoint],
+) -> GraphRow:
     annotation = chat.chains.annotations.at(place)
     is_hidden = annotation is not None and annotation.hidden
+    logged_row = rows.order.row(place)
     return GraphRow(
         row=row,
         id=message.id,
-        lane=line.lane,
-        line=line.first,
-        parents=[] if parent is None else [_point(rows, parent)],
+        lane=lane,
+        on_path=on_path,
+        line=line,
+        parents=parents,
         role=message.name,
         preview="" if is_hidden else preview(message.data, message.form),
         created_at=message.created_at,
-        branches=rows.heads.get(row, []),
-        checkpoints=rows.checkpoints.get(row, []),
+        branches=rows.heads.get(logged_row, []),
+        checkpoints=rows.checkpoints.get(logged_row, []),
         stale=annotation is not None and annotation.stale,
         hidden=is_hidden,
         replaced_by=None if annotation is None else annotation.replaced_by,
         children=len(rows.children(place)),
     )
-
-
-def _point(rows: ChatRows, place: Place) -> RowPoint:
-    return RowPoint(rows.order.row(place), rows.layout.lane(place))
-
-
-def _edge(rows: ChatRows, parent: Place, child: Place) -> RowEdge:
-    above, below = _point(rows, parent), _point(rows, child)
-    return RowEdge(above.row, above.lane, below.row, below.lane)
 
 
 _row_of_fork: Final = itemgetter(0)
@@ -236,16 +418,16 @@ def _forks(rows: ChatRows) -> Iterator[Place | None]:
 class _Heads:
     """The heads of branches by the line that they are in, to find the branches that have a message in their chain."""
 
-    def __init__(self, rows: ChatRows) -> None:
-        self._rows = rows
-        line_of, place = rows.layout.line, rows.order.place
+    def __init__(self, drawing: _Drawing) -> None:
+        self._layout, self._order = drawing.layout, drawing.order
+        rows, line_of, place = drawing.rows, drawing.layout.line, drawing.order.place
         self._by_age = [(line_of(place(row)), row, name) for name, row in rows.branches]
         self._by_line = sorted((line, at) for at, (line, _, _) in enumerate(self._by_age))
         self._hanging: dict[int, tuple[list[int], list[int]]] = {}
 
     def below(self, place: Place) -> list[str]:
         """The names of the first branches, by `created_at`, whose chain has the message at a place."""
-        row, number = self._rows.order.row(place), self._rows.layout.line(place)
+        row, number = self._order.row(place), self._layout.line(place)
         end = self._end_below(number, row)
         first, last = bisect_left(self._by_line, (number,)), bisect_left(self._by_line, (end,))
         # Where few branches are below, these are sorted by age. Where many are, all branches are looked through by age: so many have
@@ -258,7 +440,7 @@ class _Heads:
 
     def _end_below(self, number: int, row: int) -> int:
         """The number of the line after those that fork off a line below a row, which come before those that fork off above it."""
-        lines = self._rows.layout.lines
+        lines = self._layout.lines
         if number not in self._hanging:
             forked: list[int] = []
             at = number + 1
@@ -271,22 +453,22 @@ class _Heads:
         return forked[at] if at < len(forked) else lines[number].end
 
 
-def _branch_point(chat: IndexedChat, rows: ChatRows, place: Place | None, heads: _Heads) -> BranchPoint:
-    message = None if place is None else chat.chains.message(place)
+def _branch_point(drawing: _Drawing, place: Place | None, heads: _Heads) -> BranchPoint:
+    message = None if place is None else drawing.chat.chains.message(place)
     return BranchPoint(
-        row=None if place is None else rows.order.row(place),
+        row=None if place is None else drawing.order.row(place),
         id=None if message is None else message.id,
         role=None if message is None else message.name,
         preview="" if message is None else _preview(message),
-        children=[_child(chat, rows, child, heads) for child in rows.children(place)],
+        children=[_child(drawing, child, heads) for child in drawing.rows.children(place)],
     )
 
 
-def _child(chat: IndexedChat, rows: ChatRows, place: Place, heads: _Heads) -> BranchPointChild:
-    message = chat.chains.message(place)
+def _child(drawing: _Drawing, place: Place, heads: _Heads) -> BranchPointChild:
+    message, point = drawing.chat.chains.message(place), drawing.point(place)
     return BranchPointChild(
-        row=rows.order.row(place),
-        lane=rows.layout.lane(place),
+        row=point.row,
+        lane=point.lane,
         id=message.id,
         role=message.name,
         preview=_preview(message),
@@ -298,22 +480,22 @@ def _preview(message: Message) -> str:
     return "" if message.is_hidden else preview(message.data, message.form)
 
 
-def _strip(chat: IndexedChat, rows: ChatRows, height: int) -> RowStrip:
-    record = chat.record
-    assert record is not None, "only a living chat has rows"
+def _strip(drawing: _Drawing, height: int) -> RowStrip:
+    rows = drawing.rows
     pixels: list[set[int]] = [set() for _ in range(height)]
     total = max(rows.total, 1)
-    for line in rows.layout.lines:
+    for line in drawing.layout.lines:
         for part in line.parts:
             for first, last in rows.order.spans(*part):
+                lane = line.span(first).lane  # messages that follow each other are never cut apart
                 for pixel in {first * height // total, last * height // total}:
-                    pixels[pixel].add(line.lane)
-                _fill(pixels, first, last, line.lane, total)
+                    pixels[pixel].add(lane)
+                _fill(pixels, first, last, lane, total)
     forks = {max(_row_of(rows, place), 0) * height // total for place in _forks(rows)}
     return RowStrip(
-        version=chat.own_version,
+        version=drawing.chat.own_version,
         total=rows.total,
-        lanes=rows.layout.lanes,
+        lanes=drawing.layout.lanes,
         height=height,
         pixels=[sorted(lanes) for lanes in pixels],
         forks=sorted(forks),

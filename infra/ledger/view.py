@@ -146,6 +146,7 @@ class LedgerView(LedgerPart):
     search = _as_of(LedgerMethods.search)
 
     get_rows = _as_of(LedgerMethods.get_rows)
+    list_bundled_lines = _as_of(LedgerMethods.list_bundled_lines)
     list_branch_points = _as_of(LedgerMethods.list_branch_points)
     get_row_numbers = _as_of(LedgerMethods.get_row_numbers)
     get_row_strip = _as_of(LedgerMethods.get_row_strip)

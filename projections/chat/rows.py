@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chatledger.domain.draw.lanes import LaneLayout, Place, SegmentShape, extend, lay_out
+from chatledger.domain.draw.lanes import LaneLayout, Line, Place, SegmentShape, extend, lay_out
 from chatledger.domain.values import Checkpoint
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _RUN_BYTES: Final = 16
 _SEGMENT_BYTES: Final = 800
+_MOST_LAYOUTS: Final = 4
+"""The layouts of a chat that are kept: of the active branch, and of the paths that were read last."""
 _first_row = itemgetter(0)
 
 
@@ -106,7 +108,8 @@ class ChatRows(NamedTuple):
         total: The number of rows.
         order: Which message is in which row; it may know of later ones.
         lengths: The number of messages of each segment.
-        layout: The lanes.
+        layout: The lanes where the active branch is read.
+        layouts: The lanes by the part in which the path that is read ends, `layout` among them; `layout_along` adds to them.
         heads: The names of the branches with their head in a row.
         branches: The branches with a head, by `created_at`: the names with the rows of the heads.
         checkpoints: The names of the checkpoints of the message in a row.
@@ -118,6 +121,7 @@ class ChatRows(NamedTuple):
     order: RowOrder
     lengths: list[int]
     layout: LaneLayout
+    layouts: dict[Place | None, LaneLayout]
     heads: dict[int, list[str]]
     branches: list[tuple[str, int]]
     checkpoints: dict[int, list[str]]
@@ -133,7 +137,8 @@ class ChatRows(NamedTuple):
     @property
     def size(self) -> int:
         """About how many bytes they take."""
-        return self.order.size + _SEGMENT_BYTES * (len(self.lengths) + len(self.heads) + len(self.checkpoints))
+        laid_out = _MOST_LAYOUTS * len(self.lengths)
+        return self.order.size + _SEGMENT_BYTES * (laid_out + len(self.heads) + len(self.checkpoints))
 
 
 def rows_of(chat: "IndexedChat") -> ChatRows:
@@ -173,31 +178,59 @@ def _rows_now(chat: "IndexedChat", before: ChatRows | None) -> ChatRows:
     heads: dict[int, list[str]] = {}
     for name, row in branches:
         heads.setdefault(row, []).append(name)
+    active = chat.branch_row(record.active_branch)
+    layouts = {} if before is None else _longer(before, order, lengths)
+    layout = _laid_out(chat.chains, order, lengths, layouts, None if active is None else active.place)
     return ChatRows(
         record.head.hash,
         order.count,
         order,
         lengths,
-        _laid_out(chat, before, order, lengths),
+        layout,
+        layouts,
         heads,
         branches,
         *_checkpoints(chat, before, order),
     )
 
 
-def _laid_out(chat: "IndexedChat", before: ChatRows | None, order: RowOrder, lengths: list[int]) -> LaneLayout:
-    """Return the lanes: those from before, where at most the last line became longer."""
-    record = chat.record
-    assert record is not None, "only a living chat has rows"
-    row = chat.branch_row(record.active_branch)
-    head = None if row is None else row.place
-    if before is not None and before.total and len(lengths) == len(before.lengths):
-        segment, offset = order.place(before.total - 1)
-        is_one_run = order.place(order.count - 1) == (segment, offset + order.count - before.total)
-        if is_one_run and before.layout.active == (None if head is None else before.layout.part(head)):
-            return extend(before.layout, order.place(order.count - 1), order.count - 1)
-    shapes = [SegmentShape(chat.chains.segment(number).parent, length) for number, length in enumerate(lengths)]
-    return lay_out(shapes, order.row, head=head)
+def _longer(before: ChatRows, order: RowOrder, lengths: list[int]) -> dict[Place | None, LaneLayout]:
+    """Return the layouts from before as they are now, where at most the last line became longer; else none."""
+    if not before.total or len(lengths) != len(before.lengths):
+        return {}
+    segment, offset = order.place(before.total - 1)
+    last = order.place(order.count - 1)
+    if last != (segment, offset + order.count - before.total):
+        return {}
+    return {part: extend(layout, last, order.count - 1) for part, layout in before.layouts.items()}
+
+
+def _laid_out(
+    chains: "Chains",
+    order: RowOrder,
+    lengths: list[int],
+    layouts: dict[Place | None, LaneLayout],
+    head: Place | None,
+) -> LaneLayout:
+    """Return the lanes where the path to a message is read: out of these, else anew, and then among them."""
+    # Where the path ends in its part changes no lane, so a path that goes on has the layout that it had. Which parts there are is
+    # the same in all layouts.
+    other = next(iter(layouts.values()), None)
+    part = None if head is None or other is None else other.part(head)
+    layout = layouts.pop(part, None) if other is not None else None
+    if layout is None:
+        shapes = [SegmentShape(chains.segment(number).parent, length) for number, length in enumerate(lengths)]
+        layout = lay_out(shapes, order.row, order.spans, head=head)
+    layouts[layout.read] = layout
+    while len(layouts) > _MOST_LAYOUTS:
+        del layouts[next(iter(layouts))]
+    return layout
+
+
+def layout_along(chat: "IndexedChat", rows: ChatRows, head: Place | None) -> LaneLayout:
+    """Return the lanes of a chat where the path to a message is read. Costs a layout the first time, see `lay_out`."""
+    with chat.caches.rows_lock:
+        return _laid_out(chat.chains, rows.order, rows.lengths, rows.layouts, head)
 
 
 def _added(chains: "Chains", lengths: list[int], wanted: int) -> list[tuple[int, int, int, int]]:
@@ -244,9 +277,8 @@ def checkpoints_at(chat: "IndexedChat", message_ids: list[str]) -> list[Checkpoi
     return sorted(checkpoints, key=lambda checkpoint: (-checkpoint.created_at, checkpoint.name))
 
 
-def edges_through(rows: ChatRows, row: int) -> Iterator[tuple[Place, Place]]:
-    """Yield the edges from a row above this one to this one or a later one, as the places of parent and child."""
-    layout, order = rows.layout, rows.order
+def edges_through(layout: LaneLayout, order: RowOrder, row: int) -> Iterator[tuple[Line, Place, Place]]:
+    """Yield the edges from a row above this one to this one or a later one: the line, and the places of parent and child."""
     for line in layout.lines:
         if line.start > row or line.last < row:
             continue
@@ -259,4 +291,4 @@ def edges_through(rows: ChatRows, row: int) -> Iterator[tuple[Place, Place]]:
         else:
             parent = (line.parts[at - 1][0], line.parts[at - 1][2]) if at else line.parent
         if parent is not None:
-            yield parent, child
+            yield line, parent, child

@@ -169,6 +169,7 @@ class AsyncLedgerView(AsyncClosing):
     search = awaited(LedgerView.search)
 
     get_rows = awaited(LedgerView.get_rows)
+    list_bundled_lines = awaited(LedgerView.list_bundled_lines)
     list_branch_points = awaited(LedgerView.list_branch_points)
     get_row_numbers = awaited(LedgerView.get_row_numbers)
     get_row_strip = awaited(LedgerView.get_row_strip)
@@ -314,6 +315,7 @@ class AsyncLedger(AsyncClosing):
     embed_pending = awaited(Ledger.embed_pending)
 
     get_rows = awaited(Ledger.get_rows)
+    list_bundled_lines = awaited(Ledger.list_bundled_lines)
     list_branch_points = awaited(Ledger.list_branch_points)
     get_row_numbers = awaited(Ledger.get_row_numbers)
     get_row_strip = awaited(Ledger.get_row_strip)

@@ -7,7 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.soak import examples
 
-from chatledger.domain.draw.lanes import LaneLayout, Place, SegmentShape, extend, lay_out
+from chatledger.domain.draw.lanes import (
+    BUNDLE,
+    LONGEST_GAP,
+    STUB,
+    LaneLayout,
+    Place,
+    SegmentShape,
+    extend,
+    lay_out,
+    pieces_of,
+)
 
 Tree = list[int | None]
 """The parent of the message in each row."""
@@ -30,8 +40,13 @@ class Drawn:
                 self.places.append((len(shapes) - 1, 0))
         rows = {place: row for row, place in enumerate(self.places)}
         at_head = None if head is None else self.places[head]
-        self.layout: LaneLayout = lay_out(shapes, rows.__getitem__, head=at_head)
-        self.lanes = [self.layout.lane(place) for place in self.places]
+
+        def runs_of(segment: int, first: int, last: int) -> list[tuple[int, int]]:
+            """Each message by itself: a run of one row."""
+            return [(rows[segment, offset],) * 2 for offset in range(first, last + 1)]
+
+        self.layout: LaneLayout = lay_out(shapes, rows.__getitem__, runs_of, head=at_head)
+        self.lanes = [self.layout.lane(place, rows[place]) for place in self.places]
         self.lines = [self.layout.line(place) for place in self.places]
 
 
@@ -39,7 +54,7 @@ class Drawn:
 def trees(draw: st.DrawFn) -> Tree:
     """Trees that mostly go on where they were written to last, with some forks near the end and some far from it."""
     tree: Tree = []
-    for row in range(draw(st.integers(1, 40))):
+    for row in range(draw(st.integers(1, 90))):
         how = draw(st.sampled_from("eeeennfr"))
         if not row or how == "r":
             tree.append(None)
@@ -75,30 +90,59 @@ def test_each_message_is_in_one_line(drawn: Drawn) -> None:
 @given(drawings())
 @settings(max_examples=examples(150), deadline=None)
 def test_a_lane_has_one_line_at_a_time(drawn: Drawn) -> None:
+    """Only the bundle holds several. The first line has its lane for itself, and each other the leftmost that is free."""
     taken: set[tuple[int, int]] = set()
-    for line in drawn.layout.lines:
-        cells = {(row, line.lane) for row in range(line.start, line.last + 1)}
-        assert taken.isdisjoint(cells)
-        taken |= cells
+    spans = [(span, number) for number, line in enumerate(drawn.layout.lines) for span in line.spans]
+    for span, number in sorted(spans, key=lambda entry: (entry[1] > 0, entry[0].first, entry[0].last, entry[1])):
+        rows = range(span.first, span.last + 1)
+        assert (span.lane == 0) == (number == 0)
+        if number:
+            free = (lane for lane in range(1, BUNDLE) if taken.isdisjoint((row, lane) for row in rows))
+            assert span.lane == next(free, BUNDLE)
+        taken |= {(row, span.lane) for row in rows}
     assert drawn.layout.lanes == 1 + max(lane for _, lane in taken)
 
 
 @given(drawings())
 @settings(max_examples=examples(150), deadline=None)
-def test_edges_do_not_cross(drawn: Drawn) -> None:
-    """An edge goes to its lane between the row of the parent and the next one: nothing that goes on there is between."""
-    for line in drawn.layout.lines:
-        if line.parent is None:
+def test_long_empty_stretches_are_cut(drawn: Drawn) -> None:
+    """Between two messages of a line lie at most so many rows, or a stub at each end of a cut, which the bundle counts."""
+    rows = {place: row for row, place in enumerate(drawn.places)}
+    cut: list[int] = []
+    for number, line in enumerate(drawn.layout.lines):
+        own = [rows[segment, offset] for segment, first, last in line.parts for offset in range(first, last + 1)]
+        drawn_rows = {row for span in line.spans for row in range(span.first, span.last + 1)}
+        expected = set(own)
+        ends = [own[0] if line.parent is None else rows[line.parent], *own]
+        for above, below in pairwise(ends):
+            between = set(range(above + 1, below))
+            if number and len(between) > LONGEST_GAP:
+                hidden = set(range(above + 1 + STUB, below - STUB))
+                cut += hidden
+                between -= hidden
+            expected |= between
+        assert drawn_rows == expected
+    counted = [
+        row for first, last, count in drawn.layout.bundle for row in range(first, last + 1) for _ in range(count)
+    ]
+    assert sorted(cut) == counted
+
+
+@given(drawings())
+@settings(max_examples=examples(150), deadline=None)
+def test_edges_lead_from_parent_to_child(drawn: Drawn) -> None:
+    """In one piece, or in two that end and begin at the cut, in the lanes that the line has there."""
+    for row, parent in enumerate(drawn.tree):
+        if parent is None:
             continue
-        row = drawn.places.index(line.parent)
-        assert line.start == row + 1
-        assert line.lane > drawn.lanes[row]
-        between = [
-            other
-            for other in drawn.layout.lines
-            if drawn.lanes[row] < other.lane < line.lane and other.start <= row < other.last
-        ]
-        assert not between
+        line = drawn.layout.lines[drawn.lines[row]]
+        pieces = pieces_of(line, (parent, drawn.lanes[parent]), row)
+        assert pieces[0][:2] == (parent, drawn.lanes[parent])
+        assert pieces[-1][2:4] == (row, drawn.lanes[row])
+        is_cut = drawn.lines[row] != 0 and row - parent - 1 > LONGEST_GAP
+        assert [piece.cut for piece in pieces] == (["down", "up"] if is_cut else [None])
+        if is_cut:
+            assert (pieces[0].to_row, pieces[1].row) == (parent + STUB, row - STUB)
 
 
 @given(drawings())
@@ -121,7 +165,7 @@ def _up(line: int | None, above: Sequence[int | None]) -> list[int]:
 
 @given(trees(), st.data())
 @settings(max_examples=examples(100), deadline=None)
-def test_the_active_branch_is_on_the_left(tree: Tree, data: st.DataObject) -> None:
+def test_the_path_that_is_read_is_on_the_left(tree: Tree, data: st.DataObject) -> None:
     head = data.draw(st.integers(0, len(tree) - 1))
     drawn = Drawn(tree, head)
     at: int | None = head
@@ -136,15 +180,15 @@ def test_the_active_branch_is_on_the_left(tree: Tree, data: st.DataObject) -> No
 def test_what_continues_the_last_row_only_makes_its_line_longer(tree: Tree, data: st.DataObject) -> None:
     before = Drawn(tree, data.draw(st.none() | st.integers(0, len(tree) - 1)))
     last = len(tree) - 1
-    is_active = before.layout.active is not None and data.draw(st.booleans())
-    head = None if before.layout.active is None else _head_in(before, before.layout.active)
+    is_active = before.layout.read is not None and data.draw(st.booleans())
+    head = None if before.layout.read is None else _head_in(before, before.layout.read)
     count = data.draw(st.integers(1, 5))
     longer = [*tree, *range(last, last + count)]
     if is_active and head == last:
         head = len(longer) - 1
     anew = Drawn(longer, head)
     extended = extend(before.layout, anew.places[-1], len(longer) - 1)
-    if before.layout.active == anew.layout.active:
+    if before.layout.read == anew.layout.read:
         assert extended == anew.layout
 
 
@@ -163,3 +207,15 @@ def test_edits_take_two_lanes() -> None:
 
     assert drawn.layout.lanes == 2
     assert drawn.lanes[-1] == 0
+
+
+def test_forks_at_the_end_of_a_long_chat_are_cut() -> None:
+    """Sixty branches off early messages, written last, would run down all of it beside each other."""
+    tree: Tree = [None, *range(2000)]
+    for fork in range(60):
+        tree += [fork * 10, len(tree), len(tree) + 1]
+    drawn = Drawn(tree, 2000)
+
+    assert drawn.layout.lanes <= 4
+    assert max(count for _, _, count in drawn.layout.bundle) > 50
+    assert set(drawn.lanes[:2001]) == {0}

@@ -93,6 +93,8 @@ ERRORS: dict[str, tuple[Read, type[Exception]]] = {
     "get_page, before": (lambda ledger, absent: ledger.get_page("trip", before=absent), MessageNotFoundError),
     "get_rows": (lambda ledger, absent: ledger.get_rows(absent), ChatNotFoundError),
     "get_rows, around": (lambda ledger, absent: ledger.get_rows("trip", around=absent), MessageNotFoundError),
+    "get_rows, along": (lambda ledger, absent: ledger.get_rows("trip", along=absent), BranchNotFoundError),
+    "list_bundled_lines": (lambda ledger, absent: ledger.list_bundled_lines(absent, 0), ChatNotFoundError),
     "list_branch_points": (lambda ledger, absent: ledger.list_branch_points(absent), ChatNotFoundError),
     "get_row_numbers": (lambda ledger, absent: ledger.get_row_numbers(absent, ["m1"]), ChatNotFoundError),
     "get_row_strip": (lambda ledger, absent: ledger.get_row_strip(absent), ChatNotFoundError),

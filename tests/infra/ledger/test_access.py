@@ -82,6 +82,7 @@ OF_CHAT: list[Callable[[Ledger, str], Any]] = [
     Ledger.list_branch_points,
     Ledger.get_row_strip,
     lambda ledger, chat: ledger.get_rows(chat, around="m1"),
+    lambda ledger, chat: ledger.list_bundled_lines(chat, 0),
     lambda ledger, chat: ledger.get_row_numbers(chat, ["m1", "m2"]),
     lambda ledger, chat: ledger.get_row_line(chat, "m1"),
 ]

@@ -10,8 +10,8 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import Graph, Ledger, user
-from chatledger.drawing import GraphRow, RowEdge, RowWindow
-from chatledger.errors import ChatNotFoundError, InvalidValueError, MessageNotFoundError
+from chatledger.drawing import GraphRow, RowWindow
+from chatledger.errors import BranchNotFoundError, ChatNotFoundError, InvalidValueError, MessageNotFoundError
 from chatledger.infra.ledger.port import store_of
 from chatledger.projections.lmdb.cache import Remembered
 
@@ -85,6 +85,7 @@ def test_rows_are_kept_up(done: list[Act]) -> None:
             then.append((ledger.position, kept))
         check_whole(ledger, ledger.get_rows(CHAT, limit=10_000))
         check_windows(ledger)
+        check_paths(ledger)
         position, earlier = then[len(then) // 2]
         with ledger.as_of(position) as view:
             assert earlier == answers(view)
@@ -133,20 +134,61 @@ def check_line(ledger: Ledger, row: GraphRow, rows: dict[str, GraphRow]) -> None
 
 
 def check_windows(ledger: Ledger) -> None:
+    """Windows together are the whole: its rows, the edges that are seen in them, and the cut lines."""
     whole = ledger.get_rows(CHAT, limit=10_000)
     size = 3
     windows = [ledger.get_rows(CHAT, first=first, limit=size) for first in range(0, whole.total, size)]
     assert whole.rows == [row for window in windows for row in window.rows]
+    assert len(set(whole.edges)) == len(whole.edges)
     for window in windows:
         end = window.first + len(window.rows)
-        through = {
-            RowEdge(parent.row, parent.lane, row.row, row.lane)
-            for row in whole.rows[end:]
-            for parent in row.parents
-            if parent.row < end
-        }
-        assert set(window.through) == through
-        assert len(set(window.through)) == len(window.through)
+        assert set(window.edges) == {edge for edge in whole.edges if edge.row < end and edge.to_row >= window.first}
+        assert len(set(window.edges)) == len(window.edges)
+        assert window.bundle == [cut for cut in whole.bundle if cut.row < end and cut.to_row >= window.first]
+
+
+def check_paths(ledger: Ledger) -> None:
+    """Whatever is read has lane 0; rows stay; by itself a path has its depths for rows."""
+    whole = ledger.get_rows(CHAT, limit=10_000)
+    ends = [(branch.name, branch.head_message_id) for branch in ledger.list_branches(CHAT)]
+    ends += [(row.id, row.id) for row in whole.rows[::7]]
+    for along, head in ends:
+        path = [] if head is None else [message.id for message in ledger.get_chain(head)]
+        drawn = ledger.get_rows(CHAT, limit=10_000, along=along)
+        assert [row.id for row in drawn.rows] == [row.id for row in whole.rows]
+        assert [row.id for row in drawn.rows if row.on_path] == path
+        assert all(row.lane == 0 for row in drawn.rows if row.on_path)
+        alone = ledger.get_rows(CHAT, limit=10_000, along=along, only="path")
+        assert [(row.row, row.id) for row in alone.rows] == list(enumerate(path))
+        assert (alone.total, [row.branches for row in alone.rows]) == (
+            len(path),
+            [row.branches for row in drawn.rows if row.on_path],
+        )
+        for cut in drawn.bundle[:3]:
+            lines = ledger.list_bundled_lines(CHAT, cut.row, along=along)
+            assert len(lines) == cut.count
+            assert all(line.row > cut.row or line.row < cut.row for line in lines)
+
+
+def test_lines_that_only_run_on_are_bundled() -> None:
+    """Branches off early messages that are written last are cut, and the lines over a row are found."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat(CHAT, "ada")
+        made = ledger.append(CHAT, [user(str(at)) for at in range(200)])
+        names = [ledger.fork(CHAT, made[at].id, activate=False).name for at in range(0, 60, 4)]
+        for name in names:
+            ledger.append(CHAT, [user(f"on {name}")], branch=name)
+        window = ledger.get_rows(CHAT, first=100, limit=20)
+
+        assert [(row.lane, row.on_path) for row in window.rows] == [(0, True)] * 20
+        assert [cut.count for cut in window.bundle] == [len(names)]
+        assert {edge.lane for edge in window.edges} == {0}
+        lines = ledger.list_bundled_lines(CHAT, 110)
+        assert sorted(line.branches[0] for line in lines) == sorted(names)
+        assert len(ledger.list_bundled_lines(CHAT, 110, limit=3)) == 3
+        assert ledger.list_bundled_lines(CHAT, 110, along=names[0]) != lines
+        last = ledger.get_rows(CHAT, first=200).rows[-1]
+        assert ledger.get_rows(CHAT, first=200, along=last.id).rows[-1].on_path
 
 
 def test_a_window_is_found_by_a_message() -> None:
@@ -158,6 +200,7 @@ def test_a_window_is_found_by_a_message() -> None:
         assert ledger.get_rows(CHAT, around=made[2].id, limit=10).first == 0
         assert ledger.get_rows(CHAT, around=made[99].id, limit=10).first == 90
         assert ledger.get_rows(CHAT, first=200).rows == []
+        assert ledger.get_rows(CHAT, around=made[50].id, limit=10, only="path").first == 45
         assert ledger.get_row_numbers(CHAT, [made[7].id, "absent"]) == {made[7].id: 7}
 
 
@@ -230,6 +273,7 @@ def test_another_users_chat_is_not_there() -> None:
             lambda: bob.list_branch_points(CHAT),
             lambda: bob.get_row_numbers(CHAT, []),
             lambda: bob.get_row_strip(CHAT),
+            lambda: bob.list_bundled_lines(CHAT, 0),
             lambda: bob.get_row_line(CHAT, "m"),
         ]
         for ask in asks:
@@ -244,8 +288,23 @@ def test_wrong_arguments_are_refused() -> None:
             ledger.get_rows(CHAT, around="absent")
         with pytest.raises(MessageNotFoundError):
             ledger.get_row_line(CHAT, "absent")
+        made = ledger.append(CHAT, [user("here")])
+        ledger.create_branch(CHAT, "empty", None)
+        for absent in ("absent", ""):
+            for ask in (
+                lambda along: ledger.get_rows(CHAT, along=along),
+                lambda along: ledger.get_row_strip(CHAT, along=along),
+                lambda along: ledger.list_branch_points(CHAT, along=along),
+                lambda along: ledger.list_bundled_lines(CHAT, 0, along=along),
+            ):
+                with pytest.raises(BranchNotFoundError):
+                    ask(absent)
+        with pytest.raises(MessageNotFoundError):
+            ledger.get_rows(CHAT, around=made[0].id, along="empty", only="path")
         for wrong in (
             lambda: ledger.get_rows(CHAT, first=-1),
+            lambda: ledger.get_rows(CHAT, only="branch"),  # type: ignore[arg-type]
+            lambda: ledger.list_bundled_lines(CHAT, -1),
             lambda: ledger.get_row_strip(CHAT, height=0),
             lambda: ledger.get_row_strip(CHAT, height=10_001),
             lambda: ledger.list_branch_points(CHAT, limit=0),

@@ -9,11 +9,12 @@ const MOST_IDS = 100;
 
 /**
  * @typedef {{row: number, lane: number}} Point
- * @typedef {{row: number, id: string, lane: number, line: number, parents: Point[], role: string, preview: string,
+ * @typedef {{row: number, id: string, lane: number, on_path: boolean, line: number, parents: Point[], role: string, preview: string,
  *   created_at: number, branches: string[], checkpoints: string[], stale: boolean, hidden: boolean,
  *   replaced_by: string | null, children: number}} Row
- * @typedef {{row: number, lane: number, to_row: number, to_lane: number}} Edge
- * @typedef {{version: number, first: number, rows: Row[], through: Edge[]}} Window
+ * @typedef {{row: number, lane: number, to_row: number, to_lane: number, cut: "down" | "up" | null}} Edge
+ * @typedef {{row: number, to_row: number, count: number}} Cut
+ * @typedef {{version: number, first: number, rows: Row[], edges: Edge[], bundle: Cut[]}} Window
  */
 
 /** The server refused, or did not answer. */
@@ -106,8 +107,8 @@ export class Rows extends EventTarget {
     } finally {
       this.underway.delete(number);
     }
-    const { version, first, rows, through } = answer;
-    this.windows.set(number, { version, first, rows, through });
+    const { version, first, rows, edges, bundle } = answer;
+    this.windows.set(number, { version, first, rows, edges, bundle });
     for (const oldest of this.windows.keys()) {
       if (this.windows.size <= MOST_WINDOWS) break;
       this.windows.delete(oldest);

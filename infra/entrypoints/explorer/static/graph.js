@@ -381,26 +381,13 @@ export class ClGraph extends HTMLElement {
     else rows.want(Math.max(first - ahead, 0), first);
   }
 
-  /** The edges that are seen: those that end in a row here, and those that go through the end of it. */
+  /** The edges that are seen. */
   #edges(shown) {
     const rows = /** @type {Rows} */ (this.rows);
     if (!shown.length) return [];
-    const bottom = shown[shown.length - 1].row;
-    /** @type {import("./graph-rows.js").Edge[]} */
-    const found = [];
-    for (const { data } of shown) if (data) this.#into(found, data, bottom);
-    for (const { rows: here, through } of rows.between(bottom, bottom)) {
-      for (const row of here) if (row.row > bottom && !this.folds.isHidden(row.row)) this.#into(found, row, bottom);
-      for (const edge of through) if (edge.row <= bottom && !this.folds.isHidden(edge.to_row)) found.push(edge);
-    }
-    return found;
-  }
-
-  /** @param {import("./graph-rows.js").Edge[]} found @param {Row} row @param {number} bottom */
-  #into(found, row, bottom) {
-    for (const parent of row.parents) {
-      if (parent.row <= bottom) found.push({ row: parent.row, lane: parent.lane, to_row: row.row, to_lane: row.lane });
-    }
+    const [top, bottom] = [shown[0].row, shown[shown.length - 1].row];
+    const edges = rows.between(top, bottom).flatMap((window) => window.edges);
+    return edges.filter((edge) => edge.row <= bottom && edge.to_row >= top && !this.folds.isHidden(edge.to_row));
   }
 
   #paintMap(shown) {

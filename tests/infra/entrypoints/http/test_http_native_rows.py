@@ -27,14 +27,18 @@ def client(ids: list[str]) -> Iterator[httpx.Client]:
 
 
 def test_windows_of_rows(client: httpx.Client, ids: list[str]) -> None:
-    """A window has rows with lanes and parents, and the edges that leave it below."""
+    """A window has rows with lanes and parents, and the edges that are seen in it."""
     window = client.get("/chats/tree/rows", params={"first": 1, "rows": 2}).json()
 
     assert (6, 2, 1, "main-v2") == (window["total"], window["lanes"], window["first"], window["active"])
     assert ids[1:3] == [row["id"] for row in window["rows"]]
     assert [{"row": 1, "lane": 0}] == window["rows"][1]["parents"]
-    assert {"row": 1, "lane": 0, "to_row": 4, "to_lane": 0} in window["through"]
-    assert {"row": 2, "lane": 1, "to_row": 3, "to_lane": 1} in window["through"]
+    assert {"row": 1, "lane": 0, "to_row": 4, "to_lane": 0, "cut": None} in window["edges"]
+    assert {"row": 2, "lane": 1, "to_row": 3, "to_lane": 1, "cut": None} in window["edges"]
+    assert [False, True] == [row["on_path"] for row in client.get("/chats/tree/rows?first=3&rows=2").json()["rows"]]
+    along = client.get("/chats/tree/rows", params={"along": "m3", "only": "path"}).json()
+    assert ["m0", "m1", "m2", "m3"] == [row["id"] for row in along["rows"]]
+    assert [] == client.get("/chats/tree/rows/bundles/2").json()
     assert ["m4"] == [row["id"] for row in client.get("/chats/tree/rows?around=m4&rows=1").json()["rows"]]
 
 
@@ -56,6 +60,10 @@ def test_what_a_drawing_needs_beside(client: httpx.Client) -> None:
         ("rows?first=-1", 422),
         ("rows?rows=0", 422),
         ("rows?around=absent", 404),
+        ("rows?along=absent", 404),
+        ("rows?only=branch", 422),
+        ("rows/bundles/2?along=absent", 404),
+        ("rows/bundles/-1", 422),
         ("rows/strip?height=0", 422),
         ("rows/strip?height=10001", 422),
         ("rows/numbers", 422),
