@@ -111,7 +111,7 @@ class LaneLayout(NamedTuple):
 
 
 class EdgePiece(NamedTuple):
-    """What is drawn of an edge: from a row and lane to another, and whether it ends (`down`) or begins (`up`) at a cut."""
+    """A drawn part of an edge: from a row and lane to another, and whether it ends (`down`) or begins (`up`) at a cut."""
 
     row: int
     lane: int

@@ -148,7 +148,7 @@ def check_windows(ledger: Ledger) -> None:
 
 
 def check_paths(ledger: Ledger) -> None:
-    """Whatever is read has lane 0; rows stay; by itself a path has its depths for rows."""
+    """The path that is read has lane 0; rows stay; by itself a path has its depths for rows."""
     whole = ledger.get_rows(CHAT, limit=10_000)
     ends = [(branch.name, branch.head_message_id) for branch in ledger.list_branches(CHAT)]
     ends += [(row.id, row.id) for row in whole.rows[::7]]
