@@ -1,6 +1,6 @@
 """LangGraph's checkpoints and its store of items on a ledger. Needs `pip install 'chatledger[langgraph]'`."""
 
-from chatledger import _extras
+from chatledger.domain import extras as _extras
 
 with _extras.needing("langgraph", __name__):
     from chatledger.infra.entrypoints.langgraph.answers import config_of_answer, config_of_message, record_answer

@@ -22,10 +22,10 @@ VERBS: Final = {
     "export": "transfer",
     "chats": "chats",
     "show": "show",
-    "branches": "pointers",
-    "checkpoints": "pointers",
+    "branches": "chats",
+    "checkpoints": "chats",
     "runs": "chats",
-    "cache-report": "cache",
+    "cache-report": "chats",
     "threads": "threads",
     "diff": "diff",
     "search": "search",
@@ -34,23 +34,23 @@ VERBS: Final = {
     "rebuild": "log",
     "edit": "changes",
     "delete": "changes",
-    "prune": "prune",
-    "sweep": "chats",
-    "erasures": "chats",
+    "prune": "threads",
+    "sweep": "changes",
+    "erasures": "changes",
     "watch": "feeds",
     "feeds": "feeds",
-    "verify": "verify",
-    "anchor": "verify",
-    "prove": "prove",
-    "check-proof": "prove",
-    "backup": "backup",
-    "restore": "backup",
-    "doctor": "doctor",
-    "serve": "serve",
-    "explore": "explore",
-    "mcp": "mcp",
-    "keys": "keys",
-    "completion": "completion",
+    "verify": "proofs",
+    "anchor": "proofs",
+    "prove": "proofs",
+    "check-proof": "proofs",
+    "backup": "upkeep",
+    "restore": "upkeep",
+    "doctor": "upkeep",
+    "serve": "serving",
+    "explore": "serving",
+    "mcp": "serving",
+    "keys": "serving",
+    "completion": "app",
 }
 """Each verb and the module of its command, `<verb>_command`; in the order of `--help`."""
 
@@ -189,6 +189,30 @@ def cli(ctx: click.Context) -> None:
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(shell: str) -> None:
+    """
+    Print the script with which a shell completes verbs and options.
+
+    \b
+    Once, for bash, zsh and fish:
+        chatledger completion bash > ~/.local/share/bash-completion/completions/chatledger
+        chatledger completion zsh > "${fpath[1]}/_chatledger"
+        chatledger completion fish > ~/.config/fish/completions/chatledger.fish
+    """  # noqa: D301 - click's mark for a paragraph that keeps its lines
+    # Imported here, as hardly any call needs it and each would wait for it.
+    from click.shell_completion import ShellComplete, get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows these shells"
+    # Past its check of the version of bash, which is that of the shell that reads the script and not of the one here.
+    script = ShellComplete.source(
+        kind(click.get_current_context().find_root().command, {}, "chatledger", "_CHATLEDGER_COMPLETE")
+    )
+    sys.stdout.write(script)
 
 
 def main() -> NoReturn:

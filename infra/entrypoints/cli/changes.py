@@ -1,4 +1,4 @@
-"""`edit` and `delete`: changing what there is about a chat, and removing chats and threads."""
+"""`edit`, `delete`, `sweep` and `erasures`: changing what there is about a chat, and the end of chats and threads."""
 
 import contextlib
 import sys
@@ -9,13 +9,13 @@ import click
 import msgspec
 
 from chatledger.domain.draw.outline import escaped
-from chatledger.domain.values import Chat
+from chatledger.domain.values import Chat, Swept
 
 from ...ledger.ledger import Ledger
 from ...ledger.threads import Threads
 from .lookup import others_of, require_chat, require_thread
-from .options import GlobalOptions, aware_time, chat_argument, ledger_at, ledger_options, parsed
-from .output import count, fields_of, print_json, print_text
+from .options import GlobalOptions, aware_time, chat_argument, ledger_at, ledger_options, limit_option, parsed
+from .output import count, fields_of, format_time, print_json, print_text
 
 _NEVER: Final = "never"
 _DATA: Final = '{["'
@@ -81,7 +81,6 @@ def edit_command(
     removed: tuple[str, ...],
     ending: tuple[datetime | None] | None,
     actor: str | None,
-    as_json: bool,
 ) -> None:
     """
     Change the title, the metadata or the end of CHAT, in one event.
@@ -90,8 +89,7 @@ def edit_command(
     'export' and 'import --user', or fork_chat in Python, another user gets a copy. With --json, the chat afterwards.
     """
     if title is None and ending is None and not entries and not removed:
-        msg = "say what to change: --title, --metadata, --remove or --expires"
-        raise click.UsageError(msg, click.get_current_context())
+        click.get_current_context().fail("say what to change: --title, --metadata, --remove or --expires")
     changes: dict[str, Any] = {} if title is None else {"title": title or None}
     if ending is not None:
         changes["expires_at"] = ending[0]
@@ -104,14 +102,10 @@ def edit_command(
     with ledger_at(settings) as ledger, _in_name_of(ledger, actor):
         before = require_chat(ledger, chat_id)
         after = ledger.update_chat(chat_id, updater=update)
-    if as_json:
-        print_json(fields_of(after))
-        return
     names = ("title", "metadata", "expires_at")
     changed = [name.removesuffix("_at") for name in names if getattr(before, name) != getattr(after, name)]
-    print_text(
-        f"Changed {chat_id}: {', '.join(changed)}." if changed else f"Nothing changed: {chat_id} was so already."
-    )
+    what = f"Changed {chat_id}: {', '.join(changed)}." if changed else f"Nothing changed: {chat_id} was so already."
+    settings.answer(fields_of(after), what)
 
 
 @click.command("delete")
@@ -129,7 +123,6 @@ def delete_command(
     thread_ids: tuple[str, ...],
     is_sure: bool,
     actor: str | None,
-    as_json: bool,
 ) -> int:
     """
     Delete chats with everything in them, or threads of agents, and erase their content from the log and the index.
@@ -138,23 +131,22 @@ def delete_command(
     that are its own. On a terminal it asks first; elsewhere it does nothing without --yes.
     """
     if not chat_ids and not thread_ids:
-        msg = "name the chats, or threads with --thread"
-        raise click.UsageError(msg, click.get_current_context())
+        click.get_current_context().fail("name the chats, or threads with --thread")
     if not is_sure and not sys.stdin.isatty():
-        msg = "delete asks before it deletes, and there is no terminal to ask at; give --yes if you are sure"
-        raise click.UsageError(msg, click.get_current_context())
+        why = "delete asks before it deletes, and there is no terminal to ask at; give --yes if you are sure"
+        click.get_current_context().fail(why)
     with ledger_at(settings) as ledger, _in_name_of(ledger, actor):
         chats = [require_chat(ledger, chat_id) for chat_id in dict.fromkeys(chat_ids)]
         threads = [require_thread(ledger, thread_id) for thread_id in dict.fromkeys(thread_ids)]
         if not is_sure:
-            lines: list[str] = []
             for chat in chats:
                 title = f' "{chat.title}"' if chat.title else ""
                 owner = f", owner {chat.user_id}" if chat.user_id else ""
-                lines.append(f"chat {chat.id}{title}{owner}, {count(chat.message_count, 'message')}")
-            lines += [f"thread {info.thread_id}, {count(info.checkpoint_count, 'checkpoint')}" for info in threads]
-            for line in lines:
-                click.echo(escaped(line), err=True)
+                what = f"chat {chat.id}{title}{owner}, {count(chat.message_count, 'message')}"
+                click.echo(escaped(what), err=True)
+            for info in threads:
+                what = f"thread {info.thread_id}, {count(info.checkpoint_count, 'checkpoint')}"
+                click.echo(escaped(what), err=True)
             if not click.confirm("Delete and erase this? It cannot be undone", err=True):
                 click.echo("Nothing was deleted.", err=True)
                 return 1
@@ -164,14 +156,61 @@ def delete_command(
         for info in threads:
             Threads(ledger).delete(info.thread_id)
         ledger.wait_erased()  # a command has no later at which it could say that something is left
-    if as_json:
-        print_json({"chats": deleted, "threads": [info.thread_id for info in threads]})
-        return 0
-    for chat_id in deleted:
-        print_text(f"Deleted chat {chat_id}.")
+    lines = [f"Deleted chat {chat_id}." for chat_id in deleted]
     went = before.threads - after.threads, before.states - after.states
     if any(number > 0 for number in went):
-        print_text(f"With it went {count(went[0], 'thread')} of agents and {count(went[1], 'state')} of graphs.")
-    for info in threads:
-        print_text(f"Deleted thread {info.thread_id}.")
+        lines.append(f"With it went {count(went[0], 'thread')} of agents and {count(went[1], 'state')} of graphs.")
+    lines += [f"Deleted thread {info.thread_id}." for info in threads]
+    settings.answer({"chats": deleted, "threads": [info.thread_id for info in threads]}, *lines)
     return 0
+
+
+@click.command("sweep")
+@click.option("--dry-run", is_flag=True, help="Only say which chats are due.")
+@limit_option("chats")
+@ledger_options
+def sweep_command(settings: GlobalOptions, *, dry_run: bool, limit: int | None) -> None:
+    """
+    Delete the chats that have ended: those whose 'expires_at' is past. Threads, states of graphs and items that expired go too.
+
+    Their content is erased as by a deletion; the history says who did it: chatledger:sweeper. For a timer, such as cron.
+    """
+    with ledger_at(settings) as ledger:
+        swept = Swept(chats=ledger.due_chats(limit=limit)) if dry_run else ledger.sweep(limit=limit)
+        if not dry_run:
+            ledger.wait_erased()
+    if settings.as_json:
+        print_json({"due": swept.chats} if dry_run else {"deleted": swept.chats, "versioned": swept.versioned})
+        return
+    for chat_id in swept.chats:
+        print_text(chat_id)
+    number = count(len(swept.chats), "chat")
+    more = f", {swept.versioned:,} threads, states and items" if swept.versioned else ""
+    print_text(f"{number} due." if dry_run else f"Deleted {number}{more}.", "dim")
+
+
+@click.command("erasures")
+@click.option("--pending", "is_pending", is_flag=True, help="Only those whose bytes are still to be erased.")
+@click.option("--wait", "is_awaited", is_flag=True, help="First erase what is left to be erased.")
+@ledger_options
+def erasures_command(settings: GlobalOptions, *, is_pending: bool, is_awaited: bool) -> None:
+    """
+    Show the receipts of deletions: what was deleted when, and when its bytes were gone from the log and the index.
+
+    Those of the last 30 days, the oldest first. What an interrupted process left is erased by opening the ledger, and so by this.
+    """
+    with ledger_at(settings) as ledger:
+        if is_awaited:
+            ledger.wait_erased()
+        receipts = ledger.erasures(is_pending=True if is_pending else None)
+    if settings.as_json:
+        print_json([fields_of(receipt) for receipt in receipts])
+        return
+    for receipt in receipts:
+        erased = "pending" if receipt.erased_at is None else f"erased {format_time(receipt.erased_at)}"
+        print_text(
+            f"{receipt.kind} {escaped(receipt.id)}  {count(receipt.event_count, 'event')}, "
+            f"deleted {format_time(receipt.deleted_at)} at {receipt.position}, {erased}"
+        )
+    left = sum(receipt.erased_at is None for receipt in receipts)
+    print_text(f"{count(len(receipts), 'deletion')}, {left} to be erased.", "dim")

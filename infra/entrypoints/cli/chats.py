@@ -1,28 +1,33 @@
-"""`chats`, `runs`, `sweep` and `erasures`: which conversations there are, what assistants did in them, and the end of those that expired."""
+"""`chats`, `branches`, `checkpoints`, `runs` and `cache-report`: which conversations there are, what points into them, and what assistants did there."""
 
 import contextlib
 import re
+from collections import Counter
 
 import click
 import msgspec
 from rich.text import Text
 
 from chatledger.domain.chat.runs import RUN_STATUSES, MessageRun, RunStatus
-from chatledger.domain.draw.outline import escaped
-from chatledger.domain.errors import ChatNotFoundError
-from chatledger.domain.values import Chat, Swept
+from chatledger.domain.context.caching import CacheTurn, cache_report
+from chatledger.domain.draw.outline import escaped, short_id
+from chatledger.domain.errors import ChatNotFoundError, NotFoundError
+from chatledger.domain.values import Branch, Chat, Checkpoint
 
-from .lookup import others_of, require_chat, unknown_chat
+from .lookup import others_of, require_branch, require_chat, unknown_chat
 from .options import GlobalOptions, chat_argument, ledger_at, ledger_options, limit_option, listing_options, parsed
 from .output import (
+    ACTIVE_HEAD,
+    CHECKPOINT,
+    HEAD,
     column,
     console,
     count,
-    fields_of,
     format_minute,
     format_time,
-    print_json,
+    print_json_list,
     print_lines,
+    print_more,
     print_text,
     print_values,
     table,
@@ -66,8 +71,6 @@ def chats_command(
     meta: tuple[str, str | float] | None,
     limit: int | None,
     after: str | None,
-    as_json: bool,
-    as_csv: bool,
 ) -> None:
     """
     List the chats, those changed last first.
@@ -83,10 +86,10 @@ def chats_command(
         except ChatNotFoundError:
             raise unknown_chat(ledger, str(after)) from None
         has_chats = bool(chats) or bool(ledger.list_chats(limit=1))
-        others = None if as_json or as_csv else others_of(ledger)
+        others = None if settings.for_programs else others_of(ledger)
     shown = chats[:limit]
     if others is None:
-        print_values(shown, Chat, as_csv=as_csv)
+        print_values(shown, Chat, as_csv=settings.as_csv)
         return
     if chats:
         print_lines(chat_rows(shown))
@@ -132,6 +135,85 @@ def chat_heading(chat: Chat, *, checkpoints: int) -> list[Text]:
     return [Text(escaped(chat.title or chat.id), style="bold"), Text(escaped(" · ".join(facts)), style="dim")]
 
 
+@click.command("branches")
+@click.argument("chat_id", metavar="[CHAT]", required=False)
+@click.option(
+    "--id", "branch_id", metavar="ID", help="Only the branch of this id. Without CHAT, says which chat has it."
+)
+@limit_option("branches, the oldest ones")
+@listing_options
+def branches_command(
+    settings: GlobalOptions,
+    *,
+    chat_id: str | None,
+    branch_id: str | None,
+    limit: int | None,
+) -> None:
+    """
+    List the branches of CHAT, the oldest first; * is the active one.
+
+    Each with the length of its chain, its head, and when it was made. With --json, an array with one branch a line, with its
+    id and that of its chat.
+    """
+    if chat_id is None and branch_id is None:
+        click.get_current_context().fail("name a chat, or the id of a branch with --id")
+    with ledger_at(settings, is_read=True) as ledger:
+        if chat_id is not None:
+            require_chat(ledger, chat_id)
+        if branch_id is None:
+            branches = ledger.list_branches(str(chat_id))
+        elif (branch := ledger.get_branch(chat_id, id=branch_id)) is not None:
+            branches = [branch]
+        else:
+            where = "" if chat_id is None else f" in chat {chat_id!r}"
+            msg = f"there is no branch with the id {branch_id!r}{where}"
+            raise NotFoundError(msg)
+    shown = branches[:limit]
+    if settings.for_programs:
+        print_values(shown, Branch, as_csv=settings.as_csv)
+        return
+    chats = [column("chat", [branch.chat_id for branch in shown], style="cyan")] if branch_id is not None else []
+    columns = [
+        *chats,
+        column(" ", ["*" if branch.is_active else " " for branch in shown], style=ACTIVE_HEAD),
+        column("branch", [branch.name for branch in shown], style=HEAD),
+        column("messages", [f"{branch.message_count:,}" for branch in shown], align="right"),
+        column("head", [short_id(branch.head_message_id or "(empty)") for branch in shown], style="dim"),
+        column("created", [format_time(branch.created_at) for branch in shown], style="dim"),
+    ]
+    print_lines(table(columns))
+    print_more(len(branches) - len(shown))
+
+
+@click.command("checkpoints")
+@chat_argument
+@limit_option("checkpoints, the oldest ones")
+@listing_options
+def checkpoints_command(settings: GlobalOptions, *, chat_id: str, limit: int | None) -> None:
+    """
+    List the checkpoints of CHAT, the oldest first.
+
+    Each with its message, and when it was set. With --json, an array with one checkpoint a line.
+    """
+    with ledger_at(settings, is_read=True) as ledger:
+        require_chat(ledger, chat_id)
+        checkpoints = ledger.list_checkpoints(chat_id)
+    shown = checkpoints[:limit]
+    if settings.for_programs:
+        print_values(shown, Checkpoint, as_csv=settings.as_csv)
+        return
+    if not checkpoints:
+        print_text("No checkpoints: set_checkpoint makes them.")
+        return
+    columns = [
+        column("checkpoint", [checkpoint.name for checkpoint in shown], style=CHECKPOINT),
+        column("message", [checkpoint.message_id for checkpoint in shown]),
+        column("set", [format_time(checkpoint.created_at) for checkpoint in shown], style="dim"),
+    ]
+    print_lines(table(columns))
+    print_more(len(checkpoints) - len(shown))
+
+
 _RUN_STYLES = {"pending": "dim", "running": "yellow", "waiting": "magenta", "completed": "green", "error": "bold red"}
 
 
@@ -148,8 +230,6 @@ def runs_command(
     thread_id: str | None,
     assistant_id: str | None,
     status: RunStatus | None,
-    as_json: bool,
-    as_csv: bool,
 ) -> None:
     """
     List the runs of assistants in CHAT, in the order in which they were recorded.
@@ -162,8 +242,8 @@ def runs_command(
         annotations = ledger.get_annotations(chat_id).items()
         stale = {message_id for message_id, annotation in annotations if annotation.stale}
         has_runs = bool(runs) or bool(ledger.runs(chat_id))
-    if as_json or as_csv:
-        print_values(runs, MessageRun, as_csv=as_csv)
+    if settings.for_programs:
+        print_values(runs, MessageRun, as_csv=settings.as_csv)
     elif not runs:
         print_text("No run matches." if has_runs else "No runs yet: programs record them with record_run.")
     else:
@@ -188,52 +268,42 @@ def _short(message_id: str | None) -> str:
     return "-" if message_id is None else message_id[:8]
 
 
-@click.command("sweep")
-@click.option("--dry-run", is_flag=True, help="Only say which chats are due.")
-@limit_option("chats")
+@click.command("cache-report")
+@chat_argument
+@click.option("--branch", metavar="NAME", help="A branch of the chat. The active one if absent.")
 @ledger_options
-def sweep_command(settings: GlobalOptions, *, dry_run: bool, limit: int | None, as_json: bool) -> None:
+def cache_report_command(settings: GlobalOptions, *, chat_id: str, branch: str | None) -> None:
     """
-    Delete the chats that have ended: those whose 'expires_at' is past. Threads, states of graphs and items that expired go too.
+    Tell where the prompts of CHAT changed at the front, so that a provider's cache was of no use, and what changed them.
 
-    Their content is erased as by a deletion; the history says who did it: chatledger:sweeper. For a timer, such as cron.
+    Compares each prompt that was made by 'resolve(cache=...)' and answered on the branch with the one before. With --json, an
+    array with one prompt a line.
     """
-    with ledger_at(settings) as ledger:
-        swept = Swept(chats=ledger.due_chats(limit=limit)) if dry_run else ledger.sweep(limit=limit)
-        if not dry_run:
-            ledger.wait_erased()
-    if as_json:
-        print_json({"due": swept.chats} if dry_run else {"deleted": swept.chats, "versioned": swept.versioned})
-        return
-    for chat_id in swept.chats:
-        print_text(chat_id)
-    number = count(len(swept.chats), "chat")
-    more = f", {swept.versioned:,} threads, states and items" if swept.versioned else ""
-    print_text(f"{number} due." if dry_run else f"Deleted {number}{more}.", "dim")
-
-
-@click.command("erasures")
-@click.option("--pending", "is_pending", is_flag=True, help="Only those whose bytes are still to be erased.")
-@click.option("--wait", "is_awaited", is_flag=True, help="First erase what is left to be erased.")
-@ledger_options
-def erasures_command(settings: GlobalOptions, *, is_pending: bool, is_awaited: bool, as_json: bool) -> None:
-    """
-    Show the receipts of deletions: what was deleted when, and when its bytes were gone from the log and the index.
-
-    Those of the last 30 days, the oldest first. What an interrupted process left is erased by opening the ledger, and so by this.
-    """
-    with ledger_at(settings) as ledger:
-        if is_awaited:
-            ledger.wait_erased()
-        receipts = ledger.erasures(is_pending=True if is_pending else None)
-    if as_json:
-        print_json([fields_of(receipt) for receipt in receipts])
-        return
-    for receipt in receipts:
-        erased = "pending" if receipt.erased_at is None else f"erased {format_time(receipt.erased_at)}"
+    with ledger_at(settings, is_read=True) as ledger:
+        require_chat(ledger, chat_id)
+        if branch is not None:
+            require_branch(ledger, chat_id, branch)
+        turns = cache_report(ledger.get_messages(chat_id, branch=branch))
+    if settings.as_json:
+        print_json_list(turns)
+    elif not turns:
         print_text(
-            f"{receipt.kind} {escaped(receipt.id)}  {count(receipt.event_count, 'event')}, "
-            f"deleted {format_time(receipt.deleted_at)} at {receipt.position}, {erased}"
+            "No answer on this branch carries the prefixes of its prompt: programs record them with "
+            "resolve(cache=...) before they save the answer."
         )
-    left = sum(receipt.erased_at is None for receipt in receipts)
-    print_text(f"{count(len(receipts), 'deletion')}, {left} to be erased.", "dim")
+    else:
+        print_lines(map(_turn_line, turns), is_cut=True)
+        kept_count = sum(turn.is_kept for turn in turns)
+        causes = Counter(turn.fragment for turn in turns if turn.fragment is not None).most_common(1)
+        worst = f" Most often by fragment {escaped(causes[0][0])}." if causes else ""
+        prompts = f"{kept_count:,} of {count(len(turns), 'prompt')}"
+        print_text(f"{prompts} kept the prefix of the one before.{worst}", "dim")
+
+
+def _turn_line(turn: CacheTurn) -> Text:
+    line = Text(escaped(turn.message_id[:8]), style="bold")
+    line.append(f"  {escaped(turn.provider)}  ", style="not bold dim")
+    line.append("kept   " if turn.is_kept else "changed", style="not bold green" if turn.is_kept else "not bold yellow")
+    if turn.part is not None:
+        line.append(f"  {turn.part}: {escaped(turn.reason)}", style="not bold")
+    return line

@@ -17,8 +17,8 @@ from ...ledger.ledger import Ledger
 from ..demo import sample_chats
 from .chats import chat_rows
 from .drawing import best_style, print_tree
-from .events import event_line
-from .options import GlobalOptions, ledger_at, location_option
+from .log import event_line
+from .options import GlobalOptions, ledger_at, place_options
 from .output import count, print_lines, print_text
 from .show import print_conversation, whole_chat
 
@@ -29,8 +29,7 @@ _SHOWN_EVENTS: Final = 12
 
 
 @click.command("demo")
-@location_option()
-@click.pass_obj
+@place_options
 def demo_command(settings: GlobalOptions) -> None:
     """
     Show it all on sample conversations, in seconds.

@@ -31,7 +31,7 @@ _FIELDS: Final = {"user_id": "owner", "title": "title", "metadata": "metadata", 
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @ledger_options
-def diff_command(settings: GlobalOptions, *, chat_id: str, a: str, b: str, as_json: bool) -> None:
+def diff_command(settings: GlobalOptions, *, chat_id: str, a: str, b: str) -> None:
     """
     Show how A and B differ: two branches, checkpoints or messages of a chat, or two moments.
 
@@ -43,18 +43,17 @@ def diff_command(settings: GlobalOptions, *, chat_id: str, a: str, b: str, as_js
     if moments[0] != moments[1]:
         moment, other = (a, b) if moments[0] else (b, a)
         example = "@120" if moment == _NOW else moment
-        msg = (
+        click.get_current_context().fail(
             f"{moment} is a moment and {other} is not; compare two moments, such as {example} and {_NOW}, "
             "or two branches, checkpoints or messages"
         )
-        raise click.UsageError(msg, click.get_current_context())
     points = [_moment(name) for name in (a, b)] if moments[0] else None
     with ledger_at(settings, is_read=True) as ledger:
         if points is None:
             answer, lines = _diff_chains(ledger, chat_id, a, b)
         else:
             answer, lines = _diff_moments(ledger, chat_id, (a, b), points)
-    if as_json:
+    if settings.as_json:
         print_json({"chat_id": chat_id, **answer})
     else:
         print_lines(lines)
@@ -68,7 +67,7 @@ def _moment(name: str) -> int | datetime | None:
         return point_in_log(name.removeprefix("@"))
     except ValueError:
         msg = f"{name} is no moment; give @POSITION, e.g. @120, or @TIME, e.g. @2026-02-07T17:29:24Z, or {_NOW}"
-        raise click.UsageError(msg, click.get_current_context()) from None
+        raise click.UsageError(msg) from None
 
 
 # Chains

@@ -15,9 +15,9 @@ from chatledger.domain.draw.event_words import EventWords
 from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import NotFoundError
 
-from ...ledger.feed import TOPICS, Feed, FeedInfo
+from ...ledger.feed import TOPICS, FeedInfo
 from ...ledger.log import Recorded
-from .events import event_line
+from .log import event_line
 from .options import GlobalOptions, WholeNumber, ledger_at, ledger_options, limit_option, listing_options, parsed
 from .output import count, fields_of, format_time, print_json, print_lines, print_note, print_text, print_values
 
@@ -65,7 +65,6 @@ def watch_command(
     share: tuple[int, int] | None,
     after: int | None,
     limit: int | None,
-    as_json: bool,
 ) -> None:
     """
     Print changes as they happen, until Ctrl-C.
@@ -79,25 +78,20 @@ def watch_command(
         if sys.stderr.isatty():
             print_note(f"watching {ledger.location}, Ctrl-C ends it")
         with feed:
-            _print_feed(feed, limit, as_json=as_json, with_chat=chat_id is None)
-
-
-def _print_feed(feed: Feed, limit: int | None, *, as_json: bool, with_chat: bool) -> None:
-    printed: Recorded | None = None
-    words = EventWords()
-    try:
-        for recorded in islice(feed, limit):
-            with _uninterrupted():
-                if as_json:
-                    print_json(fields_of(recorded))
-                else:
-                    print_lines([event_line(recorded, words, with_chat=with_chat)])
-                sys.stdout.flush()  # what was acknowledged is never printed again, so it has to be out before
-                printed = recorded
-    except KeyboardInterrupt:
-        pass  # the usual end
-    if printed is not None:
-        feed.ack(printed.position)
+            printed: Recorded | None = None
+            words = EventWords()
+            # The usual end.
+            with contextlib.suppress(KeyboardInterrupt):
+                for recorded in islice(feed, limit):
+                    with _uninterrupted():
+                        if settings.as_json:
+                            print_json(fields_of(recorded))
+                        else:
+                            print_lines([event_line(recorded, words, with_chat=chat_id is None)])
+                        sys.stdout.flush()  # what was acknowledged is never printed again, so it has to be out before
+                        printed = recorded
+            if printed is not None:
+                feed.ack(printed.position)
 
 
 @contextlib.contextmanager
@@ -119,7 +113,7 @@ def _uninterrupted() -> Generator[None]:
 @click.command("feeds")
 @click.option("--forget", "forgotten", metavar="NAME", help="Forget this name: it begins anew.")
 @listing_options
-def feeds_command(settings: GlobalOptions, *, forgotten: str | None, as_json: bool, as_csv: bool) -> None:
+def feeds_command(settings: GlobalOptions, *, forgotten: str | None) -> None:
     """
     List the named feeds, with what they have handled and how far the log is ahead.
 
@@ -130,8 +124,8 @@ def feeds_command(settings: GlobalOptions, *, forgotten: str | None, as_json: bo
             msg = f"there is no feed {forgotten!r}; 'chatledger feeds' lists them"
             raise NotFoundError(msg)
         infos = ledger.feeds()
-    if as_json or as_csv:
-        print_values(infos, FeedInfo, as_csv=as_csv)
+    if settings.for_programs:
+        print_values(infos, FeedInfo, as_csv=settings.as_csv)
     elif forgotten is not None:
         print_text(f"Forgot the feed {forgotten}.")
     elif infos:

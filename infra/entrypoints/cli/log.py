@@ -4,22 +4,22 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any, Literal
+from typing import Final, Literal
 
 import click
 from rich.text import Text
 
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.draw.event_words import EventWords
+from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import NotFoundError
-from chatledger.domain.values import Graph, make_graph
+from chatledger.domain.values import make_graph
 from chatledger.domain.wire import iso
 
 from ...ledger.ledger import Ledger
 from ...ledger.log import CHATS, Recorded, kind_of
 from .chats import chat_heading
 from .drawing import best_style, print_tree
-from .events import event_line
 from .lookup import unknown_chat
 from .options import (
     GlobalOptions,
@@ -31,12 +31,66 @@ from .options import (
     ledger_options,
     limit_option,
     listing_options,
-    location_option,
     parsed,
+    place_options,
     until_option,
 )
-from .output import count, fields_of, print_csv, print_json, print_lines, print_note, print_text, progress_bar
+from .output import (
+    count,
+    fields_of,
+    format_time,
+    print_csv,
+    print_json,
+    print_lines,
+    print_note,
+    print_text,
+    progress_bar,
+)
 from .show import chat_object
+
+_STYLES: Final = {
+    "chat_created": "bold green",
+    "chat_updated": "green",
+    "chat_deleted": "bold red",
+    "message_appended": "cyan",
+    "branch_created": "yellow",
+    "branch_activated": "yellow",
+    "branch_renamed": "yellow",
+    "branch_deleted": "red",
+    "head_moved": "yellow",
+    "checkpoint_set": "magenta",
+    "checkpoint_deleted": "magenta",
+    "member_set": "green",
+    "member_removed": "red",
+    "message_annotated": "blue",
+    "run_recorded": "blue",
+    "run_changed": "blue",
+    "regeneration_begun": "blue",
+    "regeneration_approved": "blue",
+    "version_content_put": "cyan",
+    "version_put": "cyan",
+    "version_writes_put": "cyan",
+    "versions_removed": "red",
+    "versions_copied": "green",
+    "versions_deleted": "bold red",
+    "versions_expiry_set": "cyan",
+}
+
+
+def event_line(recorded: Recorded, words: EventWords, *, with_chat: bool = True) -> Text:
+    """Position, time, actor, kind, what happened, what it belongs to and was caused by, and the chat."""
+    line = Text(f"{recorded.position:>6}  ", style="bold")
+    line.append(f"{format_time(recorded.occurred_at)}  ", style="not bold dim")
+    line.append(f"{escaped(recorded.actor or '-'):<6}  ", style="not bold")
+    line.append(f"{recorded.type:<16}  ", style=f"not bold {_STYLES.get(recorded.type, '')}")
+    line.append(escaped(words.describe(recorded)), style="not bold")
+    event = recorded.event
+    for what, link in (("correlation", event.correlation_id), ("causation", event.causation_id)):
+        if link is not None:
+            line.append(f"  {what} {escaped(link)}", style="not bold dim")
+    if with_chat:
+        line.append(f"  [{escaped(recorded.chat_id)}]", style="not bold dim")
+    return line
 
 
 @click.command("log")
@@ -73,8 +127,6 @@ def log_command(
     since: datetime | None,
     until: int | datetime | None,
     limit: int | None,
-    as_json: bool,
-    as_csv: bool,
 ) -> None:
     """
     Print the history of one chat, or of all.
@@ -97,18 +149,18 @@ def log_command(
             actor=actor,
         )
         words = EventWords()
-        if as_csv:
+        if settings.as_csv:
             rows = (fields_of(recorded) | {"what": words.describe(recorded)} for recorded in islice(events, limit))
-            print_csv(_CSV_COLUMNS, ([row[name] for name in _CSV_COLUMNS] for row in rows))
+            print_csv(_CSV_COLUMNS, rows)
             return
         is_silent = True
         for recorded in islice(events, limit):
             is_silent = False
-            if as_json:
+            if settings.as_json:
                 print_json(fields_of(recorded))
             else:
                 print_lines([event_line(recorded, words, with_chat=chat_id is None)])
-        if is_silent and not as_json:
+        if is_silent and not settings.as_json:
             print_note("no event matches" if ledger.position else "there are no events yet")
 
 
@@ -136,11 +188,8 @@ def require_history(ledger: Ledger, chat_id: str) -> None:
 @until_option
 @json_option
 @click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters.")
-@location_option()
-@click.pass_obj
-def replay_command(
-    settings: GlobalOptions, *, chat_id: str, until: int | datetime | None, as_json: bool, ascii_only: bool
-) -> None:
+@place_options
+def replay_command(settings: GlobalOptions, *, chat_id: str, until: int | datetime | None, ascii_only: bool) -> None:
     """
     Fold a chat from the log, event by event.
 
@@ -157,15 +206,32 @@ def replay_command(
         for recorded in _history(ledger, chat_id, until):
             chat.apply(recorded)
             steps += 1
-            if as_json:
-                print_json(_step_object(recorded, chat))
-            else:
-                print_lines([event_line(recorded, words, with_chat=False).append(_step_note(chat), style="dim")])
+            record = chat.record
+            if settings.as_json:
+                step = {
+                    "position": recorded.position,
+                    "version": recorded.version,
+                    "type": recorded.type,
+                    "occurred_at": iso(recorded.occurred_at),
+                    "actor": recorded.actor,
+                    "messages": 0 if record is None else record.message_count,
+                    "branches": 0 if record is None else record.branch_count,
+                    "checkpoints": 0 if record is None else record.checkpoint_count,
+                    "active_branch": None if record is None else record.active_branch,
+                }
+                print_json(step)
+                continue
+            outcome = "deleted"
+            if record is not None:
+                branches = count(record.branch_count, "branch", "branches")
+                outcome = f"{count(record.message_count, 'message')}, {branches}"
+            line = event_line(recorded, words, with_chat=False)
+            print_lines([line.append(f"  → {outcome}", style="dim")])
         if not steps:
             msg = f"chat {chat_id!r} has no events up to {until}"
             raise NotFoundError(msg)
     state = chat.chat
-    if as_json:
+    if settings.as_json:
         print_json(chat_object(state, chat.messages, chat.branches, chat.checkpoints))
         return
     print_text()
@@ -174,7 +240,8 @@ def replay_command(
         return
     print_text(f"After {count(steps, 'event')}:", "bold")
     print_lines([*chat_heading(state, checkpoints=len(chat.checkpoints)), Text()])
-    print_tree(folded_graph(chat), style=best_style(ascii_only=ascii_only))
+    graph = make_graph(chat_id, chat.messages, chat.branches, chat.checkpoints)
+    print_tree(graph, style=best_style(ascii_only=ascii_only))
 
 
 def _history(ledger: Ledger, chat_id: str, until: int | datetime | None) -> Iterator[Recorded]:
@@ -189,33 +256,6 @@ def _history(ledger: Ledger, chat_id: str, until: int | datetime | None) -> Iter
         yield recorded
 
 
-def _step_object(recorded: Recorded, chat: ReplayedChat) -> dict[str, Any]:
-    record = chat.record
-    return {
-        "position": recorded.position,
-        "version": recorded.version,
-        "type": recorded.type,
-        "occurred_at": iso(recorded.occurred_at),
-        "actor": recorded.actor,
-        "messages": 0 if record is None else record.message_count,
-        "branches": 0 if record is None else record.branch_count,
-        "checkpoints": 0 if record is None else record.checkpoint_count,
-        "active_branch": None if record is None else record.active_branch,
-    }
-
-
-def _step_note(chat: ReplayedChat) -> str:
-    record = chat.record
-    if record is None:
-        return "  → deleted"
-    return f"  → {count(record.message_count, 'message')}, {count(record.branch_count, 'branch', 'branches')}"
-
-
-def folded_graph(chat: ReplayedChat) -> Graph:
-    """Return the graph of a replayed chat, as `Ledger.graph` answers it from the index."""
-    return make_graph(chat.chat_id, chat.messages, chat.branches, chat.checkpoints)
-
-
 @click.command("rebuild")
 @click.option("--only", type=click.Choice(["search"]), help="Only this part of the index.")
 @click.option(
@@ -225,9 +265,7 @@ def folded_graph(chat: ReplayedChat) -> Graph:
     help="How many processes build the whole index; one a processor, at most 8, by default. Small ledgers take one.",
 )
 @ledger_options
-def rebuild_command(
-    settings: GlobalOptions, *, only: Literal["search"] | None, processes: int | None, as_json: bool
-) -> None:
+def rebuild_command(settings: GlobalOptions, *, only: Literal["search"] | None, processes: int | None) -> None:
     """
     Build the index anew from the log.
 
@@ -241,8 +279,8 @@ def rebuild_command(
             ledger.rebuild(only=only, progress=progress, processes=processes)
         took_s = time.monotonic() - began
         position = ledger.position
-    if as_json:
-        print_json({"position": position, "seconds": round(took_s, 3)})
-    else:
-        source = "log" if only is None else "messages"
-        print_text(f"Rebuilt {part} from the {source} in {took_s:.1f} s, up to position {position:,}.")
+    source = "log" if only is None else "messages"
+    settings.answer(
+        {"position": position, "seconds": round(took_s, 3)},
+        f"Rebuilt {part} from the {source} in {took_s:.1f} s, up to position {position:,}.",
+    )

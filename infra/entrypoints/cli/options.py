@@ -15,7 +15,7 @@ from ...ledger.at_rest import HeldStore, open_to_read
 from ...ledger.environment import keys_given, login_for
 from ...ledger.ledger import Ledger
 from ...ledger.locations import DEFAULT_LOCATION, KEY_ENV, is_on_nats, require_answer, require_ledger
-from .output import progress_bar
+from .output import print_json, print_text, progress_bar
 
 LOCATION_ENV: Final = "CHATLEDGER_LOCATION"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,6 +31,21 @@ class GlobalOptions:
     """Whether the command line names the location, rather than the environment or nobody."""
     user_id: str | None = None
     """For whom to act; None for everybody."""
+    as_json: bool = False
+    as_csv: bool = False
+
+    @property
+    def for_programs(self) -> bool:
+        """Whether to print values instead of text."""
+        return self.as_json or self.as_csv
+
+    def answer(self, value: Any, *lines: str) -> None:
+        """Print the outcome of a verb: a value for programs, else lines for people."""
+        if self.as_json:
+            print_json(value)
+            return
+        for line in lines:
+            print_text(line)
 
 
 def location_option(*, envvar: str | None = None) -> Callable[[F], F]:
@@ -74,29 +89,37 @@ class WholeNumber(click.IntRange):
     name = "whole number"
 
 
-def _only_form(ctx: click.Context, parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's signature
-    if value and any(ctx.params.get(name) for name in {"as_json", "as_csv"} - {parameter.name}):
-        msg = "print JSON or CSV, not both"
-        raise click.BadParameter(msg, ctx, parameter)
-    return value
+def _form_option(name: str, what: str) -> Callable[[F], F]:
+    """`--json` or `--csv`, which the function finds in the settings."""
+
+    def keep(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+        settings = ctx.ensure_object(GlobalOptions)
+        if value and settings.for_programs:
+            msg = "print JSON or CSV, not both"
+            raise click.BadParameter(msg, ctx, parameter)
+        if value:
+            setattr(settings, f"as_{name}", True)
+
+    return click.option(f"--{name}", is_flag=True, expose_value=False, callback=keep, help=what)
 
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, callback=_only_form, help="Print JSON, for programs; times in ISO 8601."
-)
+json_option = _form_option("json", "Print JSON, for programs; times in ISO 8601.")
+_csv_option = _form_option("csv", "Print CSV with a heading, for spreadsheets.")
 
 
-def listing_options(function: Callable[..., R]) -> Callable[..., R]:
-    """`--csv` besides `ledger_options`, for verbs that print a list."""
-    as_csv = click.option(
-        "--csv", "as_csv", is_flag=True, callback=_only_form, help="Print CSV with a heading, for spreadsheets."
-    )
-    return json_option(as_csv(location_option()(click.pass_obj(function))))
+def place_options(function: Callable[..., R]) -> Callable[..., R]:
+    """`--location`, as the last option of a command; the function is given the settings."""
+    return location_option()(click.pass_obj(function))
 
 
 def ledger_options(function: Callable[..., R]) -> Callable[..., R]:
-    """`--json` and `--location`, as the last options of a command; the function is given the settings."""
-    return json_option(location_option()(click.pass_obj(function)))
+    """`--json` before `place_options`."""
+    return json_option(place_options(function))
+
+
+def listing_options(function: Callable[..., R]) -> Callable[..., R]:
+    """`--json` and `--csv` before `place_options`, for verbs that print a list."""
+    return json_option(_csv_option(place_options(function)))
 
 
 def limit_option(what: str) -> Callable[[F], F]:

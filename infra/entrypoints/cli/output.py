@@ -5,7 +5,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -107,6 +107,12 @@ def print_text(text: str = "", style: str = "") -> None:
     console().print(Text(escaped(text), style=style))
 
 
+def print_more(left_out: int) -> None:
+    """Print how much of a list `--limit` has left out, if anything."""
+    if left_out > 0:
+        print_text(f"{left_out:,} more, --limit cut them", "dim")
+
+
 def print_error(message: str) -> None:
     """Print a mistake on stderr, on one line."""
     console(stderr=True).print(Text.assemble(("error: ", "bold red"), escaped(message)), soft_wrap=True)
@@ -155,17 +161,16 @@ def print_values(values: Iterable[Value], columns: type[Value], *, as_csv: bool)
     if not as_csv:
         print_json_list(map(fields_of, values))
         return
-    names = (*columns.__struct_fields__, *columns.derived)
-    print_csv(names, ([fields.get(name) for name in names] for fields in map(fields_of, values)))
+    print_csv((*columns.__struct_fields__, *columns.derived), map(fields_of, values))
 
 
-def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print CSV with a heading: None is empty, objects and lists are JSON. On a terminal nothing is unseen in it."""
+def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print these fields of rows as CSV with a heading: None is empty, objects and lists are JSON. On a terminal nothing is unseen in it."""
     is_terminal = sys.stdout.isatty()
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
-        cells = map(_cell, row)
+        cells = (_cell(row.get(name)) for name in columns)
         writer.writerow(map(multiline, cells) if is_terminal else cells)
 
 

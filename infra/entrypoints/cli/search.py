@@ -2,20 +2,21 @@
 
 import logging
 import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 from rich.padding import Padding
 from rich.text import Text
 
 from chatledger.domain.draw.outline import escaped, short_id
-from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.extras import needing
 from chatledger.domain.search.embedding import MODES, Embedding, SearchMode
 from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, field_text
-from chatledger.domain.values import SearchHit, SearchHits
+from chatledger.domain.values import SearchHits
+from chatledger.domain.wire import Value
 
-from ...ledger.ledger import Ledger
 from ...ledger.search import DEFAULT_LIMIT
 from ..named_embedding import embedding_named
 from .lookup import require_branch, require_chat, require_thread
@@ -94,8 +95,6 @@ def search_command(
     include_hidden: bool,
     mode: SearchMode,
     embed: str | None,
-    as_json: bool,
-    as_csv: bool,
 ) -> None:
     """
     Find messages by their words or their meaning, best first.
@@ -104,21 +103,21 @@ def search_command(
     parentheses; quote them for the shell. With --thread, messages of LangChain in a thread are found. A query that begins with a minus comes after '--'. With --json, an array with one hit a line: message, rank (lower is better), and the snippet with its marks.
     """
     if branch is not None and chat_id is None:
-        msg = "--branch is one of a chat; give --chat too"
-        raise click.UsageError(msg, click.get_current_context())
-    query = " ".join(words)
-    size = DEFAULT_LIMIT if limit is None else limit
+        click.get_current_context().fail("--branch is one of a chat; give --chat too")
+    page = _Page(settings, " ".join(words), offset, DEFAULT_LIMIT if limit is None else limit)
     if thread_id is not None:
         others = set(within) - {TEXT}, include_hidden, mode != "words", embed
-        _refuse_for_threads(chat_id, user_id, roles, branch, since, until, *others)
-        _show_of_thread(settings, query, thread_id, size, offset, as_json=as_json, as_csv=as_csv)
+        _search_thread(page, thread_id, is_alone=not any((chat_id, user_id, roles, branch, since, until, *others)))
         return
     embedding = _embedding(mode, embed)
     with ledger_at(settings, is_read=True) as ledger:
-        _require_place(ledger, chat_id, branch)
+        if chat_id is not None:
+            require_chat(ledger, chat_id)
+        if chat_id is not None and branch is not None:
+            require_branch(ledger, chat_id, branch)
         # One more than asked for tells whether there is another page.
         hits = ledger.search(
-            query,
+            page.query,
             chat_id=chat_id,
             user_id=user_id,
             roles=roles,
@@ -126,125 +125,111 @@ def search_command(
             within=within,
             since=since,
             until=until,
-            limit=size + 1,
+            limit=page.size + 1,
             offset=offset,
             include_hidden=include_hidden,
             mode=mode,
             embed=embedding,
         )
-    _print_hits(hits, query, offset, size, with_chat=chat_id is None, as_json=as_json, as_csv=as_csv)
+    _print_hits(page, hits, with_chat=chat_id is None)
 
 
 def _embedding(mode: SearchMode, named: str | None) -> Embedding | None:
     if mode != "words" and named is None:
         msg = f"--mode {mode} needs --embed MODULE:NAME, the embedding that the ledger is opened with elsewhere"
-        raise click.UsageError(msg, click.get_current_context())
+        click.get_current_context().fail(msg)
     return None if named is None else embedding_named(named)
 
 
-def _print_hits(
-    hits: SearchHits, query: str, offset: int, size: int, *, with_chat: bool, as_json: bool, as_csv: bool
-) -> None:
+def _print_hits(page: "_Page", hits: SearchHits, *, with_chat: bool) -> None:
     # On stderr, so beside JSON and CSV too.
     if hits.is_degraded:
         print_note("the search index is being built: of some chats, only messages with exactly this text are found")
     if hits.pending:
         print_note(f"{hits.pending:,} of the messages have no vectors yet, and are found by their words only")
-    shown = hits[:size]
-    if as_csv:
-        rows = (fields_of(hit.message) | {"rank": hit.rank, "snippet": hit.snippet} for hit in shown)
-        print_csv(_CSV_COLUMNS, ([row[name] for name in _CSV_COLUMNS] for row in rows))
+    if page.printed_for_programs(hits, lambda hit: fields_of(hit.message) | fields_of(hit), _CSV_COLUMNS):
         return
-    if as_json:
-        print_json_list(map(fields_of, shown))
-        return
-    for hit in shown:
-        _print_hit(hit, with_chat=with_chat)
-    _print_end(query, offset, size, hit_count=len(hits))
+    for hit in hits[: page.size]:
+        # Author, time and place stand on one line, and the snippet below.
+        message = hit.message
+        head = Text(escaped(message.name), style=f"bold {role_style(message.name)}")
+        place = f"  {format_time(message.created_at)}  {escaped(short_id(message.id))}"
+        if with_chat:
+            place += f"  [{escaped(message.chat_id)}]"
+        if hit.within != TEXT:
+            place += escaped(f"  in {hit.within}")
+        _print_passage(head.append(place, style="not bold dim default"), hit.snippet, field_text(message, hit.within))
+    page.print_end(len(hits))
 
 
-def _refuse_for_threads(*values: object) -> None:
-    if any(values):
+def _search_thread(page: "_Page", thread_id: str, *, is_alone: bool) -> None:
+    if not is_alone:
         msg = "--thread goes with --limit, --offset, --json and --csv; the other options are about chats"
-        raise click.UsageError(msg, click.get_current_context())
-
-
-def _require_place(ledger: Ledger, chat_id: str | None, branch: str | None) -> None:
-    if chat_id is not None:
-        require_chat(ledger, chat_id)
-        if branch is not None:
-            require_branch(ledger, chat_id, branch)
-
-
-def _show_of_thread(
-    settings: GlobalOptions, query: str, thread_id: str, size: int, offset: int, *, as_json: bool, as_csv: bool
-) -> None:
-    try:
+        click.get_current_context().fail(msg)
+    with needing("langgraph", "searching a thread"):
         from ..langgraph.saver import LedgerSaver
-    except ImportError as error:
-        msg = "messages of threads are read with LangGraph's library: pip install 'chatledger[langgraph]'"
-        raise ConfigurationError(msg) from error
     # It warns of classes that are not loaded, and only messages are shown.
     logging.getLogger("langgraph").setLevel(logging.ERROR)
-    with ledger_at(settings, is_read=True) as ledger:
+    with ledger_at(page.settings, is_read=True) as ledger:
         require_thread(ledger, thread_id)
-        hits = LedgerSaver(ledger).search(query, thread_id=thread_id, limit=offset + size + 1)[offset:]
-    shown = hits[:size]
-    if as_csv:
-        print_csv(_THREAD_COLUMNS, ([fields_of(hit)[name] for name in _THREAD_COLUMNS] for hit in shown))
+        limit = page.offset + page.size + 1
+        hits = LedgerSaver(ledger).search(page.query, thread_id=thread_id, limit=limit)[page.offset :]
+    if page.printed_for_programs(hits, fields_of, _THREAD_COLUMNS):
         return
-    if as_json:
-        print_json_list(map(fields_of, shown))
-        return
-    for hit in shown:
+    for hit in hits[: page.size]:
         head = Text(escaped(hit.role), style=f"bold {role_style(hit.role)}")
         place = f"{hit.checkpoint_id}  {hit.checkpoint_ns}".rstrip()
         head.append(f"  checkpoint {escaped(place)}", style="not bold dim default")
-        _print_passage(head, _passage(hit.snippet, hit.text))
-    _print_end(query, offset, size, hit_count=len(hits))
-
-
-def _print_end(query: str, offset: int, size: int, *, hit_count: int) -> None:
-    """Print how to go on, or that there is nothing."""
-    if not hit_count:
-        why = "" if any(map(str.isalnum, query)) else ": there is no letter or digit in the query"
-        print_text("No more messages match." if offset else f"No message matches{why}.")
-    elif hit_count > size > 0:
-        print_text(f"More with --offset {offset + size}", "dim")
+        _print_passage(head, hit.snippet, hit.text)
+    page.print_end(len(hits))
 
 
 _THREAD_COLUMNS = ("thread_id", "checkpoint_ns", "checkpoint_id", "role", "message_id", "snippet")
 _CSV_COLUMNS = ("chat_id", "id", "name", "created_at", "rank", "snippet")
+H = TypeVar("H", bound=Value)
 
 
-def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:
-    """Print author, time and place on one line, and the snippet below."""
-    message = hit.message
-    head = Text(escaped(message.name), style=f"bold {role_style(message.name)}")
-    head.append(f"  {format_time(message.created_at)}  {escaped(short_id(message.id))}", style="not bold dim default")
-    if with_chat:
-        head.append(f"  [{escaped(message.chat_id)}]", style="not bold dim default")
-    if hit.within != TEXT:
-        head.append(escaped(f"  in {hit.within}"), style="not bold dim default")
-    _print_passage(head, _passage(hit.snippet, field_text(hit.message, hit.within)))
+class _Page(NamedTuple):
+    """The page of hits that is asked for; searches find one more than fits on it, which tells whether there is another one."""
+
+    settings: GlobalOptions
+    query: str
+    offset: int
+    size: int
+
+    def printed_for_programs(
+        self, hits: Sequence[H], row_of: Callable[[H], Mapping[str, Any]], columns: Sequence[str]
+    ) -> bool:
+        """Print the hits as CSV or JSON, if that is asked for, and return whether it is."""
+        shown = hits[: self.size]
+        if self.settings.as_csv:
+            print_csv(columns, map(row_of, shown))
+        elif self.settings.as_json:
+            print_json_list(map(fields_of, shown))
+        return self.settings.for_programs
+
+    def print_end(self, hit_count: int) -> None:
+        """Print how to go on, or that there is nothing."""
+        if not hit_count:
+            why = "" if any(map(str.isalnum, self.query)) else ": there is no letter or digit in the query"
+            print_text("No more messages match." if self.offset else f"No message matches{why}.")
+        elif hit_count > self.size > 0:
+            print_text(f"More with --offset {self.offset + self.size}", "dim")
 
 
-def _print_passage(head: Text, passage: Text) -> None:
+def _print_passage(head: Text, snippet: str, text: str) -> None:
+    """Print a heading, and below it the snippet of a text on one line, with its matches in colour instead of between marks."""
+    snippet = " ".join(escaped(snippet).split())
+    passage = Text()
+    if _TAG.search(text):
+        # The message has such tags itself. Which are ours cannot be told, so all are shown.
+        passage.append(snippet)
+    else:
+        for at, part in enumerate(_TAG.split(snippet)):
+            passage.append(part, style=_MATCH_STYLE if at % 2 else "")
     out = console()
     if out.file.isatty():
         print_lines([head])
         out.print(Padding(passage, (0, 0, 0, 2)))
     else:
         print_lines([head, Text("  ").append_text(passage)])
-
-
-def _passage(snippet: str, text: str) -> Text:
-    """The snippet of a text on one line, with its matches in colour instead of between marks."""
-    snippet = " ".join(escaped(snippet).split())
-    if _TAG.search(text):
-        # The message has such tags itself. Which are ours cannot be told, so all are shown.
-        return Text(snippet)
-    passage = Text()
-    for at, part in enumerate(_TAG.split(snippet)):
-        passage.append(part, style=_MATCH_STYLE if at % 2 else "")
-    return passage

@@ -13,12 +13,13 @@ from rich.text import Text
 from chatledger.domain.chat.interchange import ImportedMessage
 from chatledger.domain.draw.diagrams import draw_dot, draw_mermaid
 from chatledger.domain.draw.outline import ESCAPES, escaped
+from chatledger.domain.draw.tree import Style
 from chatledger.domain.values import Branch, Chat, Checkpoint, Graph, Message
 
 from .chats import chat_heading
 from .drawing import best_style, print_tree
 from .lookup import LedgerOrView, require_branch, require_chat, require_chat_then
-from .options import GlobalOptions, at_option, json_option, ledger_at, limit_option, location_option
+from .options import GlobalOptions, at_option, json_option, ledger_at, limit_option, place_options
 from .output import (
     ACTIVE_HEAD,
     CHECKPOINT,
@@ -55,8 +56,7 @@ _TEXTS: Final[dict[str | None, Callable[[Graph], str]]] = {"mermaid": draw_merma
 @at_option
 @json_option
 @click.option("--ascii", "ascii_only", is_flag=True, help="Draw the tree with ASCII characters.")
-@location_option()
-@click.pass_obj
+@place_options
 def show_command(
     settings: GlobalOptions,
     *,
@@ -68,7 +68,6 @@ def show_command(
     branch_name: str | None,
     limit: int | None,
     at: int | datetime | None,
-    as_json: bool,
     ascii_only: bool,
 ) -> None:
     """
@@ -81,11 +80,11 @@ def show_command(
     """
     dag = f"--format {drawing}" if drawing is not None else "--graph" if is_graph else None
     chain = "--messages" if is_chain else "--branch" if branch_name is not None else None
-    _check_usage(dag, chain, has_limit=limit is not None, as_json=as_json, ascii_only=ascii_only)
+    _check_usage(dag, chain, has_limit=limit is not None, as_json=settings.as_json, ascii_only=ascii_only)
     if thread_id is not None or chat_id is None:
         _check_thread(thread_id, chat_id, others=bool(dag or chain or at is not None or ascii_only))
         with ledger_at(settings, is_read=True) as ledger:
-            show_thread(ledger, str(thread_id), limit=limit, as_json=as_json)
+            show_thread(ledger, str(thread_id), limit=limit, as_json=settings.as_json)
         return
     with ledger_at(settings, is_read=True) as ledger, contextlib.ExitStack() as stack:
         reader: LedgerOrView = ledger
@@ -96,58 +95,57 @@ def show_command(
             chat = require_chat_then(ledger, reader, chat_id)
         if chain:
             branch = (
-                require_branch(reader, chat_id, branch_name)
+                require_branch(reader, chat.id, branch_name)
                 if branch_name is not None
-                else reader.get_active_branch(chat_id)
+                else reader.get_active_branch(chat.id)
             )
             assert branch is not None, "a chat has an active branch"
-            _show_chain(reader, chat, branch, limit=limit, as_json=as_json)
-        elif as_json:
+            _show_chain(reader, chat, branch, limit=limit, as_json=settings.as_json)
+        elif settings.as_json:
             print_json(whole_chat(reader, chat, limit=limit))
-        elif drawing == "json":
-            print_json(reader.graph(chat_id))
-        elif drawing in _TEXTS:
-            text = _TEXTS[drawing](reader.graph(chat_id))
-            # A program gets every character as it is; a person sees those that would let a text look like another one.
-            sys.stdout.write(f"{text.translate(ESCAPES) if sys.stdout.isatty() else text}\n")
         else:
-            heading = chat_heading(chat, checkpoints=len(reader.list_checkpoints(chat_id)))
-            print_lines([heading[0], Text(escaped(_times(chat)), style="dim"), Text()])
-            print_tree(reader.graph(chat_id), style=best_style(ascii_only=ascii_only), limit=limit)
+            _draw(reader, chat, drawing, style=best_style(ascii_only=ascii_only), limit=limit)
+
+
+def _draw(ledger: LedgerOrView, chat: Chat, drawing: str | None, *, style: Style, limit: int | None) -> None:
+    graph = ledger.graph(chat.id)
+    if drawing == "json":
+        print_json(graph)
+    elif drawing in _TEXTS:
+        text = _TEXTS[drawing](graph)
+        # A program gets every character as it is; a person sees those that would let a text look like another one.
+        sys.stdout.write(f"{text.translate(ESCAPES) if sys.stdout.isatty() else text}\n")
+    else:
+        title = Text(escaped(chat.title or chat.id), style="bold")
+        owner = f"owner {chat.user_id} · " if chat.user_id else ""
+        numbers = f"{count(chat.message_count, 'message')} · {count(chat.branch_count, 'branch', 'branches')}"
+        times = f"created {format_time(chat.created_at)} · changed {format_time(chat.updated_at)}"
+        print_lines([title, Text(escaped(f"{owner}{numbers} · {times}"), style="dim"), Text()])
+        print_tree(graph, style=style, limit=limit)
 
 
 def _check_usage(dag: str | None, chain: str | None, *, has_limit: bool, as_json: bool, ascii_only: bool) -> None:
     """Refuse options that do not go together, rather than ignore one of them."""
     is_tree = dag in {None, "--graph", "--format tree"}
+    usage = click.get_current_context()
     if dag and chain:
-        msg = f"{dag} shows all branches and {chain} shows one; leave out one of them"
-    elif as_json and dag and dag.startswith("--format"):
-        msg = f"--json prints the chat with all its messages; leave out --json or {dag}"
-    elif has_limit and not is_tree:
-        msg = f"--limit counts lines of the tree or messages; leave it out with {dag}"
-    elif ascii_only and (as_json or chain or not is_tree):
-        msg = f"--ascii is for the tree; leave it out with {'--json' if as_json else chain or dag}"
-    else:
-        return
-    raise click.UsageError(msg, click.get_current_context())
+        usage.fail(f"{dag} shows all branches and {chain} shows one; leave out one of them")
+    if as_json and dag and dag.startswith("--format"):
+        usage.fail(f"--json prints the chat with all its messages; leave out --json or {dag}")
+    if has_limit and not is_tree:
+        usage.fail(f"--limit counts lines of the tree or messages; leave it out with {dag}")
+    if ascii_only and (as_json or chain or not is_tree):
+        usage.fail(f"--ascii is for the tree; leave it out with {'--json' if as_json else chain or dag}")
 
 
 def _check_thread(thread_id: str | None, chat_id: str | None, *, others: bool) -> None:
+    usage = click.get_current_context()
     if thread_id is None:
-        msg = "name a chat, or a thread with --thread"
-    elif chat_id is not None:
-        msg = "name either a chat or a thread"
-    elif others:
-        msg = "--thread goes with --limit and --json only"
-    else:
-        return
-    raise click.UsageError(msg, click.get_current_context())
-
-
-def _times(chat: Chat) -> str:
-    owner = f"owner {chat.user_id} · " if chat.user_id else ""
-    numbers = f"{count(chat.message_count, 'message')} · {count(chat.branch_count, 'branch', 'branches')}"
-    return f"{owner}{numbers} · created {format_time(chat.created_at)} · changed {format_time(chat.updated_at)}"
+        usage.fail("name a chat, or a thread with --thread")
+    if chat_id is not None:
+        usage.fail("name either a chat or a thread")
+    if others:
+        usage.fail("--thread goes with --limit and --json only")
 
 
 def whole_chat(ledger: LedgerOrView, chat: Chat, *, limit: int | None = None) -> dict[str, Any]:

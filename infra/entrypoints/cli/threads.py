@@ -1,4 +1,4 @@
-"""`threads`, and `show --thread`: the threads of agents, their steps, and what they wait for."""
+"""`threads`, `show --thread` and `prune`: the threads of agents, their steps, what they wait for, and the end of old ones."""
 
 import logging
 from collections.abc import Iterator
@@ -11,15 +11,17 @@ import msgspec
 from rich.text import Text
 
 from chatledger.domain.draw.outline import escaped
+from chatledger.domain.errors import ConfigurationError
 from chatledger.domain.values import preview
 from chatledger.domain.versioned.record import METADATA, VersionRecord
 from chatledger.domain.wire import Value, to_json
 
 from ...ledger.ledger import Ledger
-from ...ledger.threads import ThreadInfo, Threads
-from ..agent_steps import assistants_of, step_of
+from ...ledger.threads import IndexedVersioned, Removal, ThreadInfo, Threads
+from ..agent_steps import assistants_of, decode_metadata, step_of
+from ..langgraph.pruning import plan_prune
 from .lookup import require_thread
-from .options import GlobalOptions, ledger_at, limit_option, listing_options
+from .options import GlobalOptions, WholeNumber, ledger_at, ledger_options, limit_option, listing_options
 from .output import (
     column,
     console,
@@ -29,6 +31,7 @@ from .output import (
     format_time,
     print_json,
     print_lines,
+    print_more,
     print_note,
     print_text,
     print_values,
@@ -99,8 +102,6 @@ def threads_command(
     user_id: str | None,
     assistant_id: str | None,
     limit: int | None,
-    as_json: bool,
-    as_csv: bool,
 ) -> None:
     """
     List the threads of agents, those changed last first.
@@ -116,14 +117,13 @@ def threads_command(
             and (assistant_id is None or assistant_id in assistants_of(info.namespaces))
         ]
         shown = [_listed(ledger, info) for info in wanted[:limit]]
-    if as_json or as_csv:
-        print_values(shown, ListedThread, as_csv=as_csv)
+    if settings.for_programs:
+        print_values(shown, ListedThread, as_csv=settings.as_csv)
     elif not wanted:
         print_text("No thread matches." if infos else "No threads of agents yet: LedgerSaver keeps LangGraph's here.")
     else:
         print_lines(_thread_rows(shown))
-        if len(wanted) > len(shown):
-            print_text(f"{len(wanted) - len(shown):,} more, --limit cut them", "dim")
+        print_more(len(wanted) - len(shown))
 
 
 def _listed(ledger: Ledger, info: ThreadInfo) -> ListedThread:
@@ -278,3 +278,49 @@ def _task_lines(task: ShownTask) -> Iterator[Text]:
 
 def _brief(value: Any) -> str:
     return value if isinstance(value, str) else preview(value)
+
+
+@click.command("prune")
+@click.argument("thread_ids", metavar="THREAD...", nargs=-1, required=True)
+@click.option(
+    "--keep-last",
+    type=WholeNumber(1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="How many checkpoints of each namespace stay: the newest ones.",
+)
+@ledger_options
+def prune_command(settings: GlobalOptions, *, thread_ids: tuple[str, ...], keep_last: int) -> None:
+    """
+    Remove the old checkpoints of threads of agents.
+
+    The newest stay, with what they need: pending writes, subgraphs that wait, what delta channels are made from. What is
+    removed leaves the index; its events stay on the log until the thread is deleted.
+    """
+    pruned: dict[str, int] = {}
+
+    def plan(thread: IndexedVersioned) -> Removal:
+        removal = plan_prune(thread, lambda _namespace: True, _metadata_of, keep_last=keep_last)
+        pruned[thread.key] = len(removal.removed) + len(removal.skeletons)
+        return removal
+
+    with ledger_at(settings) as ledger:
+        for info in [require_thread(ledger, thread_id) for thread_id in dict.fromkeys(thread_ids)]:
+            Threads(ledger).remove(info.thread_id, plan, reason="pruned")
+    lines = [
+        f"Pruned thread {thread_id}: {count(number, 'checkpoint')} removed." for thread_id, number in pruned.items()
+    ]
+    settings.answer({"pruned": pruned}, *lines)
+
+
+def _metadata_of(record: VersionRecord) -> dict[str, Any]:
+    """The metadata of a checkpoint, which say what it needs. Raises `ConfigurationError` where that is not known."""
+    metadata = decode_metadata(record.frames[METADATA])
+    if metadata is None:
+        msg = (
+            f"the metadata of checkpoint {record.id!r} have the form {record.frames[METADATA][0]!r}, which only the "
+            "serializer that wrote them reads; the program that has it can prune the thread"
+        )
+        raise ConfigurationError(msg)
+    return metadata

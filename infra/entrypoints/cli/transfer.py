@@ -44,7 +44,7 @@ from ...exchange.readers import FORMATS, read_all, without_secrets
 from ...ledger.ledger import Ledger
 from ...private_files import private
 from .lookup import others_of, require_chat, require_chat_then, require_thread
-from .options import GlobalOptions, WholeNumber, at_option, ledger_at, location_option
+from .options import GlobalOptions, WholeNumber, at_option, ledger_at, place_options
 from .output import console, count, print_error, print_note, print_text, pulse
 
 _MIB: Final = 1024 * 1024
@@ -261,8 +261,7 @@ class _Source(click.Path):
     help="How large a .gz or .zip may become, in MiB.",
 )
 @click.option("--create", is_flag=True, help="On a server: make the ledger's stream, if this ledger is new.")
-@location_option()
-@click.pass_obj
+@place_options
 def import_command(
     settings: GlobalOptions,
     *,
@@ -338,8 +337,7 @@ def _reading(pipe: Path | str) -> contextlib.AbstractContextManager[IO[bytes]]:
 @click.option("--state", "state_ids", metavar="ID", multiple=True, help="A state of a graph; can be repeated.")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Where to; stdout by default.")
 @at_option
-@location_option()
-@click.pass_obj
+@place_options
 def export_command(
     settings: GlobalOptions,
     *,
@@ -357,8 +355,9 @@ def export_command(
     earlier versions in it.
     """
     if at is not None and (thread_ids or state_ids):
-        msg = "--at goes back to earlier chats only; a thread or a state is written with its earlier versions, so leave it out"
-        raise click.UsageError(msg, click.get_current_context())
+        click.get_current_context().fail(
+            "--at goes back to earlier chats only; a thread or a state is written with its earlier versions, so leave it out"
+        )
     contents: Iterator[Exported]
     with ledger_at(settings) as ledger, contextlib.ExitStack() as stack:
         if at is not None:

@@ -2,7 +2,7 @@
 
 import warnings
 
-from chatledger import _extras
+from chatledger.domain import extras as _extras
 
 with _extras.needing("chatkit", __name__), warnings.catch_warnings():
     # ChatKit warns of its own classes when it is imported.

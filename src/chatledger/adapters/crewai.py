@@ -1,6 +1,6 @@
 """Checkpoints and states of flows of CrewAI on a ledger. Needs `pip install 'chatledger[crewai]'`."""
 
-from chatledger import _extras
+from chatledger.domain import extras as _extras
 
 with _extras.needing("crewai", __name__):
     from chatledger.infra.entrypoints.adapters.crewai.checkpoints import LedgerProvider

@@ -15,7 +15,7 @@ import chatledger
 from chatledger import assistant, user
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.draw.tree import draw_flat_lines
-from chatledger.infra.entrypoints.cli.log import folded_graph
+from chatledger.domain.values import make_graph
 
 WRITER = "import sys, chatledger\nwith chatledger.open(sys.argv[1]) as l:\n    l.create_chat(sys.argv[2], 'ada')"
 
@@ -141,7 +141,8 @@ def test_replay_until_a_position(story: Path) -> None:
     result = run("replay", "trip", "--until", "3", at=story)
     *steps, last = ask_lines("replay", "trip", "--until", "3", at=story)
     with chatledger.open(story) as ledger:
-        drawn = folded_graph(ReplayedChat("trip", ledger.history("trip", up_to=3)))
+        replayed = ReplayedChat("trip", ledger.history("trip", up_to=3))
+        drawn = make_graph("trip", replayed.messages, replayed.branches, replayed.checkpoints)
 
     assert [step["position"] for step in steps] == [1, 2, 3]
     assert [branch["name"] for branch in last["branches"]] == ["main"]

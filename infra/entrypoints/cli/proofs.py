@@ -1,4 +1,4 @@
-"""`verify` and `anchor`: proof that nothing was changed."""
+"""`verify`, `anchor`, `prove` and `check-proof`: proof that nothing was changed, and of one message for whoever has not the ledger."""
 
 import os
 import sys
@@ -10,11 +10,14 @@ from rich.text import Text
 
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, CorruptStateError
 from chatledger.domain.proof.anchors import Anchor
+from chatledger.domain.proof.message_proof import MessageProof
 from chatledger.domain.proof.verification import Verification
+from chatledger.domain.values import preview
 
 from ...ledger.log import kind_of
+from ...ledger.proof import check_message_proof
 from ...private_files import private
-from .options import GlobalOptions, ledger_at, ledger_options, location_option
+from .options import GlobalOptions, ledger_at, ledger_options, place_options
 from .output import (
     count,
     count_streams,
@@ -26,6 +29,7 @@ from .output import (
     print_text,
     progress_bar,
 )
+from .show import message_object
 
 _SHOWN = 20
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -40,9 +44,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="The Ed25519 public key (PEM) of whom you trust to have signed the anchor; needs --anchor.",
 )
 @ledger_options
-def verify_command(
-    settings: GlobalOptions, *, anchor_file: Path | None, public_key: Path | None, as_json: bool
-) -> None:
+def verify_command(settings: GlobalOptions, *, anchor_file: Path | None, public_key: Path | None) -> None:
     """
     Check every event of the log, and that the index says the same.
 
@@ -51,18 +53,17 @@ def verify_command(
     nothing. Exit code 1 when something is wrong; with --json, 'ok' says the same.
     """
     if public_key is not None and anchor_file is None:
-        msg = "--public-key needs --anchor, whose signature it checks"
-        raise click.UsageError(msg)
+        click.get_current_context().fail("--public-key needs --anchor, whose signature it checks")
     try:
-        anchor = None if anchor_file is None else read_anchor(anchor_file)
+        anchor = None if anchor_file is None else Anchor.from_json(_content(anchor_file, "anchor"))
         with ledger_at(settings, is_whole=True) as ledger, progress_bar("verifying") as progress:
             verification = ledger.verify(anchor=anchor, public_key=public_key, progress=progress)
     except (ChainIntegrityError, CorruptStateError) as error:
-        if as_json:
+        if settings.as_json:
             where = {name: getattr(error, name) for name in ("position", "chat_id", "version")}
             print_json({"ok": False, "error": type(error).__name__, "message": str(error), **where})
         raise
-    if not as_json:
+    if not settings.as_json:
         _print_report(verification, anchor, public_key)
         return
     report: dict[str, Any] = {"ok": True, **fields_of(verification)}
@@ -109,9 +110,7 @@ def _print_report(verification: Verification, anchor: Anchor | None, public_key:
     if pending:
         print_note(f"{count(len(pending), 'deletion')} to be finished; the next open of the ledger does that.")
     if anchor is not None and public_key is None:
-        print_note(
-            f"Signed with key {anchor.key_id}, which only the anchor vouches for; --public-key names the one you trust."
-        )
+        _note_key(anchor, "anchor")
 
 
 @click.command("anchor")
@@ -123,8 +122,7 @@ def _print_report(verification: Verification, anchor: Anchor | None, public_key:
     help="An Ed25519 private key (PEM): openssl genpkey -algorithm ed25519 -out anchor.key",
 )
 @click.option("--out", type=_FILE, metavar="FILE", help="Write the anchor there instead of printing it.")
-@location_option()
-@click.pass_obj
+@place_options
 def anchor_command(settings: GlobalOptions, *, key: Path, out: Path | None) -> None:
     """
     Sign where every chat, thread and state ends now.
@@ -132,24 +130,20 @@ def anchor_command(settings: GlobalOptions, *, key: Path, out: Path | None) -> N
     The index is read, not the log: 'verify' before it, if you doubt the log. Keep the anchor where whoever can change the log cannot
     change it. Later, 'verify --anchor FILE' tells whether anything before it was changed.
     """
-    refuse_to_overwrite(out)
+    _refuse_to_overwrite(out)
     with ledger_at(settings, is_whole=True) as ledger:
         anchor = ledger.anchor(key)
-    if out is None:
-        sys.stdout.write(anchor.to_json())
-        return
-    write_new(out, anchor.to_json())
-    print_text(
-        f"Anchored {count(anchor.count, 'stream')} up to position {anchor.position:,} in {out}, signed with key {anchor.key_id}."
+    what = f"Anchored {count(anchor.count, 'stream')} up to position {anchor.position:,}"
+    _write_new(out, anchor.to_json(), f"{what} in {out}, signed with key {anchor.key_id}.")
+
+
+def _note_key(anchor: Anchor, source: str) -> None:
+    print_note(
+        f"Signed with key {anchor.key_id}, which only the {source} vouches for; --public-key names the one you trust."
     )
 
 
-def read_anchor(file: Path) -> Anchor:
-    """Return the anchor in a file."""
-    return Anchor.from_json(read_file(file, "anchor"))
-
-
-def read_file(file: Path, what: str) -> bytes:
+def _content(file: Path, what: str) -> bytes:
     """Return the content of a file, or raise `ConfigurationError`."""
     try:
         return file.read_bytes()
@@ -158,15 +152,18 @@ def read_file(file: Path, what: str) -> bytes:
         raise ConfigurationError(msg) from error
 
 
-def refuse_to_overwrite(out: Path | None) -> None:
+def _refuse_to_overwrite(out: Path | None) -> None:
     """Raise `ConfigurationError` where a file of that name exists."""
     if out is not None and out.exists():
         msg = f"{out} exists and is not overwritten; choose another name"
         raise ConfigurationError(msg)
 
 
-def write_new(out: Path, text: str) -> None:
-    """Write a file that was not there, synced to the disk, or raise `ConfigurationError`."""
+def _write_new(out: Path | None, text: str, outcome: str) -> None:
+    """Write a file that was not there, synced to the disk, and print the outcome; or print the text where there is no file."""
+    if out is None:
+        sys.stdout.write(text)
+        return
     try:
         # `x` fails where somebody made the file since; what is signed is never written over.
         with open(out, "x", encoding="utf-8", opener=private) as file:
@@ -176,3 +173,49 @@ def write_new(out: Path, text: str) -> None:
     except OSError as error:
         msg = f"{out} cannot be written: {error.strerror or error}"
         raise ConfigurationError(msg) from error
+    print_text(outcome)
+
+
+@click.command("prove")
+@click.argument("message_id", metavar="MESSAGE")
+@click.option(
+    "--anchor", "anchor_file", type=_FILE, required=True, metavar="FILE", help="An anchor made after the message."
+)
+@click.option("--out", type=_FILE, metavar="FILE", help="Write the proof there instead of printing it.")
+@place_options
+def prove_command(settings: GlobalOptions, *, message_id: str, anchor_file: Path, out: Path | None) -> None:
+    """
+    Prove that a message was there when an anchor was signed.
+
+    The proof is a file with the message and those that were written in the same call; of others it has nothing but hashes.
+    Whoever gets it checks it by 'check-proof', without this ledger.
+    """
+    _refuse_to_overwrite(out)
+    anchor = Anchor.from_json(_content(anchor_file, "anchor"))
+    with ledger_at(settings, is_read=True) as ledger:
+        proof = ledger.prove(message_id, anchor)
+    what = f"Proved message {message_id} of chat {proof.chat_id} in {out}; 'chatledger check-proof {out}' checks it."
+    _write_new(out, proof.to_json(), what)
+
+
+@click.command("check-proof")
+@click.argument("file", metavar="FILE", type=_FILE)
+@click.option(
+    "--public-key", type=_FILE, metavar="FILE", help="The Ed25519 public key (PEM) of whom you trust to have signed it."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def check_proof_command(*, file: Path, public_key: Path | None, as_json: bool) -> None:
+    """Check the proof of a message, and show what was proven. Needs no ledger."""
+    proof = MessageProof.from_json(_content(file, "proof"))
+    message, anchor = check_message_proof(proof, public_key), proof.anchor
+    if as_json:
+        facts = {"position": anchor.position, "created_at": anchor.created_at, "key_id": anchor.key_id}
+        print_json({"ok": True, "chat_id": proof.chat_id, "message": message_object(message), "anchor": facts})
+    else:
+        print_text(
+            f"Message {message.id} was in chat {proof.chat_id} at position {anchor.position:,}, "
+            f"as signed on {format_time(anchor.created_at)}:"
+        )
+        print_text(f'  ({message.name}): "{preview(message.data, message.form)}"')
+    if public_key is None:
+        _note_key(anchor, "proof")

@@ -3,16 +3,16 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from chatledger.domain.errors import ConfigurationError
+from .errors import ConfigurationError
 
 
 @contextmanager
-def needing(extra: str, module: str) -> Generator[None]:
+def needing(extra: str, what: str) -> Generator[None]:
     """Import what needs an extra. A package that is not there is a `ConfigurationError`; faults of our own modules stay what they are."""
     try:
         yield
     except ImportError as error:
         if (error.name or "").startswith("chatledger"):
             raise
-        msg = f"{module} needs {error.name}: pip install 'chatledger[{extra}]'"
+        msg = f"{what} needs {error.name}: pip install 'chatledger[{extra}]'"
         raise ConfigurationError(msg) from error
