@@ -132,7 +132,7 @@ def _describe_version(stream_id: str, body: chat.Body) -> str:
     match body:
         case versioned.VersionContentPut(pieces=pieces):
             return f"{_count(len(pieces), 'piece')} of the version that follows"
-        case versioned.VersionPut(begins=begins, node=node) as put if family.key_of(stream_id) is None:
+        case versioned.VersionPut(begins=begins, node=node) as put if family.is_numbered:
             name = "" if begins is None else f"{family.shown(begins.key)} "
             by = "" if node is None else f", by {node}"
             return f"{name}version {int(put.id)}{by}{', final' if put.is_final else ''}"

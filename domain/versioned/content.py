@@ -198,29 +198,30 @@ def references_of(content: Content) -> list[bytes]:
     return [content.base, *references] if isinstance(content, ListNode) and content.base else references
 
 
-def grown_from(children: bytes, base: bytes, base_children: bytes) -> ListNode:
-    """The list with these elements, as what it adds to another one where that is shorter."""
-    keep = _common(children, base_children)
-    if keep < _LEAST_KEPT:
-        return ListNode(children)
-    return ListNode(children[keep * DIGEST_BYTES :], base, keep)
+def as_change(
+    content: Content, before: bytes | None, base: Content | None, is_there: Callable[[bytes], bool]
+) -> tuple[Content, Mapping[bytes, bytes]]:
+    """
+    Return a whole piece as what it adds to the one that stood in its place, where that is shorter.
 
-
-def edited_from(leaf: Leaf, base: bytes, base_leaf: Leaf) -> Leaf | Edited:
-    """The leaf, as the edits of another one where that is much shorter."""
-    if len(leaf.data) < _LEAST_EDITED:
-        return leaf
-    edits = edits_between(base_leaf.data, leaf.data)
-    if DIGEST_BYTES + size_of_edits(edits) > len(leaf.data) // 2:
-        return leaf
-    return Edited(leaf.type, base, tuple(edits))
-
-
-def bases_of(parts: Parts, before: Parts, is_there: Callable[[bytes], bool]) -> dict[bytes, bytes]:
-    """Return the parts that are new, if they are few, each with the part that stood at its place."""
-    earlier = split_digests(before.children)
-    new = [(place, part) for place, part in enumerate(split_digests(parts.children)) if not is_there(part)]
-    return {part: earlier[place] for place, part in new if place < len(earlier)} if len(new) <= _MOST_EDITED else {}
+    Of a cut leaf the parts come too that are new, if they are few, each with the part that stood at its place.
+    """
+    if before is None or base is None:
+        return content, {}
+    if isinstance(content, Leaf) and isinstance(base, Leaf) and len(content.data) >= _LEAST_EDITED:
+        edits = edits_between(base.data, content.data)
+        is_short = DIGEST_BYTES + size_of_edits(edits) <= len(content.data) // 2
+        return (Edited(content.type, before, tuple(edits)) if is_short else content), {}
+    if isinstance(content, ListNode) and isinstance(base, ListNode):
+        keep = _common(content.children, base.children)
+        is_short = keep >= _LEAST_KEPT
+        return (ListNode(content.children[keep * DIGEST_BYTES :], before, keep) if is_short else content), {}
+    if isinstance(content, Parts) and isinstance(base, Parts):
+        earlier = split_digests(base.children)
+        new = [(place, part) for place, part in enumerate(split_digests(content.children)) if not is_there(part)]
+        is_few = len(new) <= _MOST_EDITED
+        return content, {part: earlier[place] for place, part in new if place < len(earlier)} if is_few else {}
+    return content, {}
 
 
 def _common(one: bytes, other: bytes) -> int:
@@ -236,11 +237,6 @@ def _common(one: bytes, other: bytes) -> int:
         else:
             high = middle - 1
     return low
-
-
-def children_by_key(node: DictNode) -> dict[str, bytes]:
-    """Return the digests of the values of a dict."""
-    return dict(zip(node.keys, split_digests(node.children), strict=True))
 
 
 class Missing:
@@ -266,20 +262,32 @@ class Missing:
         if value.digest in self._seen or self._is_stored(value.digest):
             return
         self._seen.add(value.digest)
-        content, children = value.content, value.children
-        is_short = isinstance(content, Leaf) and len(content.data) < _LEAST_EDITED
+        # Nothing is looked up for a short leaf: no edits are shorter.
+        is_short = isinstance(value.content, Leaf) and len(value.content.data) < _LEAST_EDITED
         base = None if before is None or is_short else self._content_of(before)
-        bases: Mapping[bytes, bytes] = {}
-        if isinstance(content, Leaf) and isinstance(base, Leaf) and before is not None:
-            content = edited_from(content, before, base)
-        elif isinstance(content, ListNode) and isinstance(base, ListNode) and before is not None:
-            content = grown_from(content.children, before, base.children)
-            children = children[content.keep :]
-        elif isinstance(content, Parts) and isinstance(base, Parts):
-            bases = bases_of(content, base, self._is_stored)
-        for child in children:
+        content, bases = as_change(value.content, before, base, self._is_stored)
+        for child in value.children[content.keep :] if isinstance(content, ListNode) else value.children:
             self.add(child, bases.get(child.digest))
         self.found.append(Piece(value.digest, content))
+
+
+def add_missing(
+    roots: Iterable[bytes],
+    content_of: Callable[[bytes], Content | None],
+    is_there: Callable[[bytes], bool],
+    missing: dict[bytes, Piece],
+) -> None:
+    """Add the pieces of values that are not there to `missing`, each behind those that it is made of or came out of."""
+    stack = [(digest, False) for digest in roots]
+    while stack:
+        digest, has_its_own = stack.pop()
+        if digest in missing or is_there(digest) or (content := content_of(digest)) is None:
+            continue
+        if has_its_own:
+            missing[digest] = Piece(digest, content)
+        else:
+            stack.append((digest, True))
+            stack.extend((child, False) for child in reversed(references_of(content)))
 
 
 def size_of(pieces: Iterable[Piece]) -> int:

@@ -1,11 +1,11 @@
 """Re-emit versions that are in the index as new events: for copies whose source is erased, and for other lines."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from ..chat.events import Body
-from .content import Content, Piece, references_of
+from .content import Piece, add_missing
 from .decide import batches_of, task_batches, written_slots
 from .events import TaskWrites, VersionContentPut, VersionPut, VersionWritesPut, WriteSlot
 from .record import StoredWrite, VersionedState, VersionRecord
@@ -56,12 +56,10 @@ def reemitted(state: VersionedState, line: str, version_id: str, is_written: Cal
     `is_written` says of a piece, by its digest, whether such events before these ones hold it.
     """
     record, writes = state.version(line, version_id), state.writes(line, version_id)
-    pieces: dict[bytes, Content] = {}
+    pieces: dict[bytes, Piece] = {}
     fields = [] if record is None else record.digests
-    _collect(state.content, [*fields, *(write.digest for write in writes)], pieces, is_written)
-    bodies: list[Body] = [
-        VersionContentPut(batch) for batch in batches_of([Piece(*item) for item in pieces.items()]) if batch
-    ]
+    add_missing([*fields, *(write.digest for write in writes)], state.content, is_written, pieces)
+    bodies: list[Body] = [VersionContentPut(batch) for batch in batches_of([*pieces.values()]) if batch]
     if record is not None:
         bodies.append(version_put(record, expires_at=None if state.record is None else state.record.expires_at))
     return [*bodies, *writes_put(line, version_id, writes)]
@@ -78,35 +76,14 @@ def writes_put(line: str, version_id: str, writes: Sequence[StoredWrite]) -> Ite
             yield VersionWritesPut(line, version_id, tasks)
 
 
-def _collect(
-    content_of: Callable[[bytes], Content | None],
-    roots: Iterable[bytes],
-    pieces: dict[bytes, Content],
-    is_written: Callable[[bytes], bool],
-) -> None:
-    """Add the pieces that values are made of, each whole and after its own."""
-    stack = [(digest, False) for digest in roots]
-    while stack:
-        digest, is_done = stack.pop()
-        if digest in pieces or is_written(digest):
-            continue
-        content = content_of(digest)
-        if content is None:
-            continue
-        if is_done:
-            pieces[digest] = content
-        else:
-            stack.append((digest, True))
-            stack.extend((child, False) for child in references_of(content))
-
-
-def version_put(record: VersionRecord, *, expires_at: int | None = None) -> VersionPut:
-    """Return the event that puts a version with its time, whose content is there."""
+def version_put(record: VersionRecord, pieces: tuple[Piece, ...] = (), *, expires_at: int | None = None) -> VersionPut:
+    """Return the event that puts a version with its time, whose content is there but for these pieces."""
     return VersionPut(
         line=record.line,
         id=record.id,
         parent=record.parent,
         fields=record.fields,
+        pieces=pieces,
         frames=record.frames,
         runtime=record.runtime,
         run_id=record.run_id,

@@ -1,22 +1,16 @@
-"""
-Values of states: encoded as a whole, and joined again from their pieces.
-
-Before there were parts that are found again, large lists and objects were pieces of pieces. Exports of that time have such values, and
-they are read for as long as those are.
-"""
+"""Values of states: encoded as a whole, and joined again from their parts."""
 
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
-from .content import Content, DictNode, Leaf, ListNode, Parts, Serial, split_digests
+from ..errors import CorruptStateError
+from .content import Content, Leaf, Parts, Serial, split_digests
 from .serials import bare, with_header
 
 VALUE: Final = "msgpack"
 """The form of a value by itself; that of a list or map also says how long it is."""
-RUN: Final = "msgpack-items"
-"""The form of elements of a list that follow each other."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder().decode
@@ -36,27 +30,21 @@ def encoded(value: Any) -> Encoded:
 
 
 def decoded(leaf: Leaf) -> Any:
-    """Return the value of a leaf. Raises what msgspec says of bytes that are none."""
-    return _decode(with_header(leaf.type, leaf.data)[1])
+    """Return the value of a leaf. Raises `CorruptStateError` for other forms, and what msgspec says of bytes that are none."""
+    form, data = with_header(leaf.type, leaf.data)
+    if form != VALUE:
+        msg = f"a value has the form {form!r}, which no state has"
+        raise CorruptStateError(msg)
+    return _decode(data)
 
 
 def join(digest: bytes, content_of: Callable[[bytes], Content]) -> Any:
-    """The value of a piece, made anew."""
+    """The value of a piece, made anew. Raises as `decoded` does."""
     content = content_of(digest)
     if isinstance(content, Parts):
         parts = map(content_of, split_digests(content.children))
         content = Leaf(content.type, b"".join(part.data for part in parts if isinstance(part, Leaf)))
-    if isinstance(content, Leaf):
-        return decoded(content)
-    if isinstance(content, DictNode):
-        children = split_digests(content.children)
-        return {key: join(child, content_of) for key, child in zip(content.keys, children, strict=True)}
-    assert isinstance(content, ListNode), "values of states have no other form"
-    items: list[Any] = []
-    for child in split_digests(content.children):
-        element = content_of(child)
-        if isinstance(element, Leaf) and element.type == RUN:
-            items += _decode(element.data)
-        else:
-            items.append(join(child, content_of))
-    return items
+    if not isinstance(content, Leaf):
+        msg = "a value is made of others, which none of a state is"
+        raise CorruptStateError(msg)
+    return decoded(content)

@@ -7,7 +7,7 @@ that of a thread has the thread's.
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,9 @@ _FORM: Final = "chat:<user id>:<conversation id>"
 _STREAM_DIGEST_BYTES: Final = 24
 
 
+FamilyName = Literal["thread", "state", "item"]
+
+
 class Family(msgspec.Struct, frozen=True, kw_only=True):
     """
     What differs between threads, states and items, as far as the log knows it. Nothing else asks which of them a value is.
@@ -36,14 +39,16 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         owner_of: Returns the owner that a key names; None where keys name none, and the beginning of the stream does.
         shown: Returns a key as logs and errors may show it: without the user.
         key_of: Returns the key that the id of a stream has in it; None where only the stream says it.
+        is_numbered: Whether a value has one line of versions, whose ids are 1, 2, 3, ... and nothing waits to be written.
     """
 
-    name: str
+    name: FamilyName
     prefix: str
     stream_of: Callable[[str], str]
     owner_of: Callable[[str], str | None]
     shown: Callable[[str], str]
     key_of: Callable[[str], str | None]
+    is_numbered: bool = True
 
 
 class StateKey(NamedTuple):
@@ -208,6 +213,7 @@ THREAD: Final = Family(
     owner_of=lambda _key: None,
     shown=lambda key: key,
     key_of=lambda stream: stream.removeprefix(THREAD_PREFIX),
+    is_numbered=False,
 )
 STATE: Final = Family(
     name="state",

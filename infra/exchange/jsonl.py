@@ -1,7 +1,7 @@
 """
 The lossless export of chatledger: one JSON object a line.
 
-    {"chatledger": 4}                                                     the format, first
+    {"chatledger": 5}                                                     the format, first
     {"chat": {"id": ..., "user_id": ..., "title": ..., ...}}              a chat begins
     {"message": {...}}                                                    its messages in log order, parents first
     {"branch": {...}}
@@ -9,20 +9,17 @@ The lossless export of chatledger: one JSON object a line.
     {"run": {...}}                                                        what assistants did, in the order it was recorded
     {"regeneration": {...}}
     {"end": {"chat_id": ..., "messages": 2, "branches": 1, ...}}          how many there were of each
-    {"thread": {"id": ..., "owner": ...}}                                 a thread of agents begins
-    {"piece": {"digest": ..., "kind": "leaf", ...}}                       its values in pieces, each after what it is made of
-    {"step": {"namespace": ..., "checkpoint_id": ..., "writes": [...]}}   its checkpoints, in the order they were recorded
-    {"thread_end": {"thread_id": ..., "pieces": 5, "steps": 2, ...}}
-    {"state": {"id": ..., "expires_at": ...}}                             a state of a graph begins
-    {"piece": {...}}
-    {"version": {"version": 1, "fields": {...}, ...}}                     its versions, the oldest first
-    {"state_end": {"state_id": ..., "pieces": 4, "versions": 1}}
+    {"value": {"family": "thread", "id": ..., "owner": ..., ...}}         a thread of agents, a state or an item begins
+    {"piece": ["nlp6Y0...", [0, "msgpack", "g6Ri..."]]}                   its content in pieces, each after what it is made of
+    {"version": {"id": ..., "fields": {...}, "writes": [...], ...}}       its versions, in the order they were recorded
+    {"value_end": {"id": ..., "pieces": 5, "versions": 2, "writes": 3}}
     {"totals": {"chats": 1, "threads": 1, "states": 1}}                   how many there are of each, last
 
 The counts show a file that was cut off, wherever the cut is. Binary content is base64.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, ClassVar, Final
 
@@ -45,34 +42,31 @@ from chatledger.domain.chat.interchange import (
 from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import InvalidValueError, UnsupportedFormatError
 from chatledger.domain.values import MemberRole
-from chatledger.domain.versioned.exported_pieces import ImportedPiece
-from chatledger.domain.versioned.interchange import ImportedStep, ImportedThread, check_thread
-from chatledger.domain.versioned.keys import shown_id
-from chatledger.domain.versioned.numbered_interchange import ImportedState, ImportedVersion, check_state
+from chatledger.domain.versioned.content import Piece
+from chatledger.domain.versioned.interchange import ImportedValue, ImportedVersion, check_value
+from chatledger.domain.versioned.keys import FamilyName
 from chatledger.domain.wire import Value
 
 from .before_forms import with_form
 from .source import is_id, number_lines
 
-VERSION = 4
+VERSION = 5
 """
-Since version 2 with annotations, runs, regenerations and `expires_at`, since 3 with threads and states, since 4 with form and notes of
-messages; all are read.
+Since version 2 with annotations, runs, regenerations and `expires_at`, since 4 with form and notes of messages, since 5 with threads,
+states and items in one form; the chats of all are read.
 """
 
-Exported = ImportedChat | ImportedThread | ImportedState
-"""A chat, thread or state in an export."""
+Exported = ImportedChat | ImportedValue
+"""A chat, thread, state or item in an export."""
 
 
 def describe(exported: Exported) -> str:
-    """Return the name of a chat, thread or state in problems and errors."""
-    if isinstance(exported, ImportedState):
-        return f"state {shown_id(exported.id)!r}"
-    return f"{'chat' if isinstance(exported, ImportedChat) else 'thread'} {exported.id!r}"
+    """Return the name of a chat, thread, state or item in problems and errors."""
+    return exported.name if isinstance(exported, ImportedValue) else f"chat {exported.id!r}"
 
 
 class ExportCounts(Value, frozen=True, kw_only=True):
-    """The number of chats, threads of agents and graph states in an export."""
+    """The number of chats, threads of agents and graph states, items too, in an export."""
 
     chats: int = 0
     threads: int = 0
@@ -99,28 +93,19 @@ class _ChatEnd(msgspec.Struct, frozen=True, kw_only=True):
     regenerations: int = 0
 
 
-class _ThreadHead(msgspec.Struct, frozen=True, kw_only=True):
+class _ValueHead(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    family: FamilyName
     id: str
     owner: str | None = None
-    expires_at: int | msgspec.UnsetType = msgspec.UNSET
-
-
-class _ThreadEnd(msgspec.Struct, frozen=True, kw_only=True):
-    thread_id: str
-    pieces: int
-    steps: int
-    writes: int
-
-
-class _StateHead(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
+    created_at: int | None = None
     expires_at: int | None = None
 
 
-class _StateEnd(msgspec.Struct, frozen=True, kw_only=True):
-    state_id: str
+class _ValueEnd(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
     pieces: int
     versions: int
+    writes: int
 
 
 class _ExportLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -134,13 +119,10 @@ class _ExportLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     run: MessageRun | None = None
     regeneration: ImportedRegeneration | None = None
     end: _ChatEnd | None = None
-    thread: _ThreadHead | None = None
-    piece: ImportedPiece | None = None
-    step: ImportedStep | None = None
-    thread_end: _ThreadEnd | None = None
-    state: _StateHead | None = None
+    value: _ValueHead | None = None
+    piece: Piece | None = None
     version: ImportedVersion | None = None
-    state_end: _StateEnd | None = None
+    value_end: _ValueEnd | None = None
     chats: int | None = None
     totals: ExportCounts | None = None
 
@@ -155,8 +137,7 @@ _PLURALS: Final = {
 """The lines between the head of a chat and its end, and the field of a chat that holds what they say."""
 
 
-_BEGINNINGS: Final = {"chat", "thread", "state"}
-_ENDS: Final = {"end", "thread_end", "state_end"}
+_ENDS: Final = {"end", "value_end"}
 _LAST: Final = {"chats", "totals"}
 
 
@@ -197,68 +178,42 @@ class _Draft:
         )
 
 
-class _WholeDraft(_Draft):
-    """A thread or a state while it is read. An agent would go on from an earlier step, so that less than all is of no use."""
+class _ValueDraft(_Draft):
+    """A versioned value while it is read. An agent would go on from an earlier step, so that less than all is of no use."""
 
-    def read(self) -> ImportedThread | ImportedState:
-        """Return all that was read, unchecked."""
-        raise NotImplementedError
+    kinds = frozenset({"piece", "version"})
+    end_kind = "value_end"
+
+    @property
+    def _value(self) -> ImportedValue:
+        pieces, versions = (tuple(value for value, _ in self.records[kind]) for kind in ("piece", "version"))
+        return ImportedValue(**msgspec.structs.asdict(self.head), pieces=pieces, versions=versions)
 
     @property
     def name(self) -> str:
-        return describe(self.read())
+        return self._value.name
 
     def counts(self) -> Any:
-        exported = self.read()
-        return _end_of_thread(exported) if isinstance(exported, ImportedThread) else _end_of_state(exported)
+        return _end_of(self._value)
 
     def finish(self, report: Reporter, *, is_whole: bool) -> Exported | None:
         if not is_whole:  # half a thread would be gone on with as if it were all
             return None
-        exported = self.read()
         try:
-            if isinstance(exported, ImportedThread):
-                check_thread(exported)
-            else:
-                check_state(exported)
+            check_value(self._value)
         except InvalidValueError as error:
             report.incomplete(f"{self.name} is left out: {error}", line=self.line)
             return None
-        return exported
-
-    def _values(self, kind: str) -> tuple[Any, ...]:
-        return tuple(value for value, _ in self.records[kind])
+        return self._value
 
 
-class _ThreadDraft(_WholeDraft):
-    kinds = frozenset({"piece", "step"})
-    end_kind = "thread_end"
-
-    def read(self) -> ImportedThread:
-        pieces, steps = self._values("piece"), self._values("step")
-        expires_at = None if self.head.expires_at is msgspec.UNSET else self.head.expires_at
-        return ImportedThread(id=self.head.id, owner=self.head.owner, pieces=pieces, steps=steps, expires_at=expires_at)
+def _end_of(value: ImportedValue) -> _ValueEnd:
+    writes = sum(len(version.writes) for version in value.versions)
+    return _ValueEnd(id=value.id, pieces=len(value.pieces), versions=len(value.versions), writes=writes)
 
 
-class _StateDraft(_WholeDraft):
-    kinds = frozenset({"piece", "version"})
-    end_kind = "state_end"
-
-    def read(self) -> ImportedState:
-        pieces, versions = self._values("piece"), self._values("version")
-        return ImportedState(id=self.head.id, expires_at=self.head.expires_at, pieces=pieces, versions=versions)
-
-
-def _end_of_thread(thread: ImportedThread) -> _ThreadEnd:
-    writes = sum(len(step.writes) for step in thread.steps)
-    return _ThreadEnd(thread_id=thread.id, pieces=len(thread.pieces), steps=len(thread.steps), writes=writes)
-
-
-def _end_of_state(state: ImportedState) -> _StateEnd:
-    return _StateEnd(state_id=state.id, pieces=len(state.pieces), versions=len(state.versions))
-
-
-_DRAFTS: Final[dict[str, type[_Draft]]] = {"chat": _Draft, "thread": _ThreadDraft, "state": _StateDraft}
+_DRAFTS: Final[dict[str, type[_Draft]]] = {"chat": _Draft, "value": _ValueDraft}
+"""By the line that they begin with."""
 
 
 def write_header(stream: IO[bytes]) -> None:
@@ -278,27 +233,16 @@ def write_chat(stream: IO[bytes], chat: ImportedChat) -> None:
     _write(stream, _ExportLine(end=end))
 
 
-def write_thread(stream: IO[bytes], thread: ImportedThread) -> None:
-    """Write one thread. Raises `InvalidValueError` when it could not be read back as it is; nothing is written then."""
-    check_thread(thread)
-    expires_at = msgspec.UNSET if thread.expires_at is None else thread.expires_at
-    _write(stream, _ExportLine(thread=_ThreadHead(id=thread.id, owner=thread.owner, expires_at=expires_at)))
-    for piece in thread.pieces:
+def write_value(stream: IO[bytes], value: ImportedValue) -> None:
+    """Write one thread, state or item. Raises `InvalidValueError` when it could not be read back as it is; nothing is written then."""
+    check_value(value)
+    head = _ValueHead(**{name: getattr(value, name) for name in _ValueHead.__struct_fields__})
+    _write(stream, _ExportLine(value=head))
+    for piece in value.pieces:
         _write(stream, _ExportLine(piece=piece))
-    for step in thread.steps:
-        _write(stream, _ExportLine(step=step))
-    _write(stream, _ExportLine(thread_end=_end_of_thread(thread)))
-
-
-def write_state(stream: IO[bytes], state: ImportedState) -> None:
-    """Write one state of a graph. Raises as `write_thread` does."""
-    check_state(state)
-    _write(stream, _ExportLine(state=_StateHead(id=state.id, expires_at=state.expires_at)))
-    for piece in state.pieces:
-        _write(stream, _ExportLine(piece=piece))
-    for version in state.versions:
+    for version in value.versions:
         _write(stream, _ExportLine(version=version))
-    _write(stream, _ExportLine(state_end=_end_of_state(state)))
+    _write(stream, _ExportLine(value_end=_end_of(value)))
 
 
 def write_footer(stream: IO[bytes], counts: ExportCounts) -> None:
@@ -320,21 +264,22 @@ def write_all(stream: IO[bytes], exported: Iterable[Exported]) -> ExportCounts:
     Raises:
         InvalidValueError: One of them could not be read back as it is; what stands before it was written.
     """
-    chats = threads = states = 0
+    written = Counter[str]()
     write_header(stream)
     for record in exported:
         if isinstance(record, ImportedChat):
             write_chat(stream, record)
-            chats += 1
-        elif isinstance(record, ImportedThread):
-            write_thread(stream, record)
-            threads += 1
+            written["chat"] += 1
         else:
-            write_state(stream, record)
-            states += 1
-    counts = ExportCounts(chats=chats, threads=threads, states=states)
+            write_value(stream, record)
+            written[record.family] += 1
+    counts = _counts_of(written)
     write_footer(stream, counts)
     return counts
+
+
+def _counts_of(kinds: Counter[str]) -> ExportCounts:
+    return ExportCounts(chats=kinds["chat"], threads=kinds["thread"], states=kinds["state"] + kinds["item"])
 
 
 def write_chats(stream: IO[bytes], chats: Iterable[ImportedChat]) -> int:
@@ -371,7 +316,7 @@ def read_export(stream: IO[bytes], report: Reporter) -> Iterator[Exported]:
     UnsupportedFormatError when the file was written by a newer chatledger.
     """
     draft: _Draft | None = None
-    begun = dict.fromkeys(_DRAFTS, 0)
+    begun = Counter[str]()
     announced: ExportCounts | None = None
     has_header = False
     for number, text in number_lines(stream, report):
@@ -390,22 +335,24 @@ def read_export(stream: IO[bytes], report: Reporter) -> Iterator[Exported]:
             report.broken("a record follows the last line of the export; read all the same", line=number)
         if kind in _LAST:
             announced = ExportCounts(chats=value) if kind == "chats" else value
-        if draft is not None and kind in _BEGINNINGS | _ENDS:
+        if draft is not None and kind in _DRAFTS.keys() | _ENDS:
             yield from _close(draft, kind, value, number, report)
             draft = None
         elif draft is not None and kind in draft.kinds:
             draft.records[kind].append((value, number))
-        elif kind not in _BEGINNINGS | _LAST | {"chatledger"}:
+        elif kind not in _DRAFTS.keys() | _LAST | {"chatledger"}:
             where = "a chat, thread or state" if draft is None else draft.name
             does = "stands outside" if draft is None else "does not belong to"
             report.broken(f"the record {does} {where}; skipped", line=number)
         if kind in _DRAFTS:
-            draft, begun[kind] = _DRAFTS[kind](value, number), begun[kind] + 1
+            draft = _DRAFTS[kind](value, number)
+            begun[kind if kind == "chat" else value.family] += 1
     if draft is not None:
         yield from _close(draft, "", None, draft.line, report)
-    counts = ExportCounts(chats=begun["chat"], threads=begun["thread"], states=begun["state"])
-    if announced != counts:
-        report.incomplete(f"the export is cut off: {_in_words(counts)} found, {_in_words(announced)} written")
+    if announced != _counts_of(begun):
+        report.incomplete(
+            f"the export is cut off: {_in_words(_counts_of(begun))} found, {_in_words(announced)} written"
+        )
 
 
 def _in_words(counts: ExportCounts | None) -> str:
@@ -432,7 +379,7 @@ def _decode(text: bytes, number: int, report: Reporter) -> tuple[str | None, Any
     kind, value = records[0]
     if isinstance(value, ImportedMessage) and value.form is msgspec.UNSET:
         value = with_form(value)
-    if kind in {"chat", "thread", "state"} and not is_id(value.id, f"the id of the {kind}", report, line=number):
+    if kind in _DRAFTS and not is_id(value.id, f"the id of the {getattr(value, 'family', kind)}", report, line=number):
         return None, None
     return kind, value
 

@@ -152,9 +152,9 @@ def read_all(
     max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
 ) -> Iterator[Exported]:
     """
-    All that a file holds, one by one: conversations, and of our own export threads of agents and graph states too.
+    All that a file holds, one by one: conversations, and of our own export threads of agents, graph states and items too.
 
-    Each conversation passes `validate_chat`. Give them to `import_chat`, `import_thread` and `import_state` of a ledger.
+    Each conversation passes `validate_chat`. Give them to `import_chat` of a ledger, and the others to `import_value`.
 
     Args:
         path: The file, gzip or not. Or the location of a database of `@deepagents/context`: `postgresql://...`, `mssql+pyodbc://...`,

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 from operator import itemgetter
 from typing import TypeVar
 
@@ -26,29 +25,20 @@ from chatledger.domain.chat.runs import RegenerationRecord
 from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError, InvalidValueError, NotFoundError
 from chatledger.domain.limits import COMMIT_EVENTS, NO_ID, check_id, read_back, sought_id
 from chatledger.domain.values import Branch, Checkpoint, Graph, Message, make_graph
+from chatledger.domain.versioned.decide_import import check_same, decide_import_value
 from chatledger.domain.versioned.events import VersionPut, VersionsDeleted, VersionWritesPut
 from chatledger.domain.versioned.interchange import (
-    ImportedThread,
-    ThreadImportResult,
-    check_same_thread,
-    check_thread,
-    decide_import_thread,
-    exported_thread,
-    no_thread,
+    ImportedValue,
+    ValueImportResult,
+    absent_value,
+    check_value,
+    exported_value,
 )
-from chatledger.domain.versioned.keys import ITEM, STATE, THREAD, shown_id
-from chatledger.domain.versioned.numbered_interchange import (
-    ImportedState,
-    StateImportResult,
-    check_same_state,
-    check_state,
-    decide_import_state,
-    exported_state,
-)
+from chatledger.domain.versioned.keys import FAMILIES, STATE, THREAD, Family, family_of_id
 from chatledger.domain.versioned.record import is_expired
 from chatledger.projections.chat.pages import only_new_collected
 from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.log.kinds import CHATS, THREADS, kind_of_id
+from chatledger.projections.log.kinds import CHATS, KIND_OF_FAMILY
 from chatledger.projections.versioned.lists import listed_values
 from chatledger.projections.versioned.reader import IndexedVersioned
 
@@ -107,61 +97,65 @@ class InterchangeMethods(LedgerPart):
                 raise ChatNotFoundError(chat_id)
             return exported_chat(chat)
 
-    def import_thread(self, thread: ImportedThread) -> ThreadImportResult:
+    def import_value(self, value: ImportedValue) -> ValueImportResult:
         """
-        Take a whole thread of agents in, with its checkpoints, pending writes, owner and times. Repeating changes nothing. One that has
-        expired stays out.
+        Take a whole thread of agents, state of a graph or item in: all its versions with their times, pending writes, owner, and
+        when it expires. Repeating changes nothing. One that has expired stays out.
 
-        A thread that is here goes on where it ends, if it is an earlier stage of this one. A large thread takes several commits;
-        when they are interrupted, repeating it goes on.
+        What is here goes on where it ends, if it is an earlier stage of this one. A large one takes several commits; when they are
+        interrupted, repeating it goes on.
 
         Args:
-            thread: As `export_thread` returns it, or `chatledger.importers.read_all` yields it.
+            value: As `export_thread` and `export_state` return it, or `chatledger.importers.read_all` yields it.
 
         Raises:
-            AlreadyExistsError: The thread is here with other content. Nothing was written, unless another writer changed it
-                between the commits of a large one.
+            AlreadyExistsError: It is here with other content. Nothing was written, unless another writer changed it between the
+                commits of a large one.
             AccessDeniedError: It is another user's than the one whom the ledger is limited to.
             InvalidValueError: It is damaged, or a value breaks a rule. Nothing was written.
         """
-        imported = check_thread(read_back(thread, ImportedThread, "a thread to import"))
-        self._store.task_writes.settle(imported.id)
+        imported = check_value(read_back(value, ImportedValue, "a value to import"))
+        family, key, kind = imported.family, imported.key, KIND_OF_FAMILY[imported.family.name]
+        self._store.task_writes.settle(key)
+        moment = clock_ms()
         with self._store.snapshot() as snapshot:
-            if snapshot.user_id is not None and imported.owner not in {None, snapshot.user_id}:
-                msg = f"thread {imported.id!r} cannot be made for another user by a ledger that is limited to one"
+            owner = imported.owner if imported.owner is not None else family.owner_of(key)
+            if snapshot.user_id is not None and owner not in {None, snapshot.user_id}:
+                msg = f"{value.name} cannot be made for another user by a ledger that is limited to one"
                 raise AccessDeniedError(msg)
-            stored = snapshot.stream(THREADS, imported.id)
-            moment = clock_ms()
+            stored = snapshot.stream(kind, key)
             if imported.expires_at is not None and imported.expires_at <= moment:
-                return ThreadImportResult(thread_id=imported.id)
-            replaced = check_same_thread(stored, imported, moment)
+                return ValueImportResult(id=key)
+            replaced = check_same(stored, imported, moment)
             is_new = stored.record is None or is_expired(stored.record, moment)
-        steps = [*imported.steps.values()]
+        versions = [*imported.versions.values()]
         done = count = 0
         written: list[Body] = []
 
         def decide(state: IndexedVersioned, now: int) -> list[Body]:
             nonlocal count
-            bodies, count = decide_import_thread(
-                state, imported, steps[done:], now, replaced=replaced, limit=COMMIT_EVENTS
+            bodies, count = decide_import_value(
+                state, imported, versions[done:], now, is_begun=bool(written), replaced=replaced, limit=COMMIT_EVENTS
             )
             return bodies
 
         while True:
-            written += [event.body for event in self._store.execute(THREADS, imported.id, decide)]
+            written += [event.body for event in self._store.execute(kind, key, decide)]
             done += count
-            if done == len(steps):
+            if done == len(versions):
                 break
-        return ThreadImportResult(
-            thread_id=imported.id,
+        if any(isinstance(body, VersionsDeleted) for body in written):  # what had expired made place
+            self._store.erase_deleted()
+        return ValueImportResult(
+            id=key,
             is_new=is_new,
-            checkpoints_added=sum(isinstance(body, VersionPut) for body in written),
+            versions_added=sum(isinstance(body, VersionPut) for body in written),
             writes_added=sum(
                 len(task.slots) for body in written if isinstance(body, VersionWritesPut) for task in body.tasks
             ),
         )
 
-    def export_thread(self, thread_id: str) -> ImportedThread:
+    def export_thread(self, thread_id: str) -> ImportedValue:
         """
         The whole thread of agents, to be written with `chatledger.importers.write_all` and imported elsewhere.
 
@@ -171,71 +165,33 @@ class InterchangeMethods(LedgerPart):
         Source: the LMDB index at `position`.
         """
         if sought_id(thread_id, "thread_id") == NO_ID:
-            raise no_thread(thread_id)
-        self._store.task_writes.settle(thread_id)
-        with self._store.snapshot() as snapshot:
-            return exported_thread(snapshot.stream(THREADS, thread_id), clock_ms())
+            raise absent_value(THREAD, thread_id)
+        return self._export_value(THREAD, thread_id)
 
-    def import_state(self, state: ImportedState) -> StateImportResult:
+    def export_state(self, state_id: str) -> ImportedValue:
         """
-        Take a whole graph state in, with all versions, their times and when it expires. Repeating changes nothing.
-
-        A state that is here goes on where it ends, if it is an earlier stage of this one. One that has expired stays out. A
-        large state takes several commits; when they are interrupted, repeating it goes on.
-
-        Args:
-            state: As `export_state` returns it, or `chatledger.importers.read_all` yields it.
-
-        Raises:
-            AlreadyExistsError: The state is here with other content. Nothing was written, unless another writer changed it
-                between the commits of a large one.
-            AccessDeniedError: It is another user's than the one whom the ledger is limited to.
-            InvalidValueError: It is damaged, or a value breaks a rule. Nothing was written.
-        """
-        imported = check_state(read_back(state, ImportedState, "a state to import"))
-        moment = clock_ms()
-        with self._store.snapshot() as snapshot:
-            stored = snapshot.stream(kind_of_id(imported.id), imported.id)
-            if imported.expires_at is not None and imported.expires_at <= moment:
-                return StateImportResult(state_id=imported.id)
-            check_same_state(stored, imported, moment)
-            is_new = stored.record is None
-        first = following = 1
-        written: list[Body] = []
-
-        def decide(state: IndexedVersioned, now: int) -> list[Body]:
-            nonlocal following
-            bodies, following = decide_import_state(state, imported, first, now, limit=COMMIT_EVENTS)
-            return bodies
-
-        while first <= len(imported.versions):
-            written += [event.body for event in self._store.execute(kind_of_id(imported.id), imported.id, decide)]
-            first = following
-        is_renewed = any(isinstance(body, VersionsDeleted) for body in written)
-        if is_renewed:
-            self._store.erase_deleted()
-        added = sum(isinstance(body, VersionPut) for body in written)
-        return StateImportResult(state_id=imported.id, is_new=is_new or is_renewed, versions_added=added)
-
-    def export_state(self, state_id: str) -> ImportedState:
-        """
-        The whole graph state with all versions, to be written with `chatledger.importers.write_all` and imported elsewhere.
+        The whole graph state or item with all versions, to be written with `chatledger.importers.write_all` and imported elsewhere.
 
         Raises:
             NotFoundError: There is no such state, or it has expired.
 
         Source: the LMDB index at `position`.
         """
-        with self._store.snapshot() as snapshot:
-            state: IndexedVersioned | None = None
-            with suppress(InvalidValueError):  # what is no id of a state is one of none
-                state = snapshot.stream(kind_of_id(sought_id(state_id, "state_id")), state_id)
-            if state is None or state.record is None:
-                msg = f"no state {shown_id(state_id)!r}"
-                raise NotFoundError(msg)
-            return exported_state(state, clock_ms())
+        try:
+            family = family_of_id(sought_id(state_id, "state_id"))
+        except InvalidValueError:  # what is no id of a state is one of none
+            raise absent_value(STATE, state_id) from None
+        return self._export_value(family, state_id)
 
-    def export_all(self) -> Iterator[ImportedChat | ImportedThread | ImportedState]:
+    def _export_value(self, family: Family, key: str) -> ImportedValue:
+        self._store.task_writes.settle(key)
+        with self._store.snapshot() as snapshot:
+            value = snapshot.stream(KIND_OF_FAMILY[family.name], key)
+            if value.record is None:
+                raise absent_value(family, key)
+            return exported_value(value, clock_ms())
+
+    def export_all(self) -> Iterator[ImportedChat | ImportedValue]:
         """
         Everything there is, one after the other: chats, then threads of agents, graph states and items, each as its own export has it.
 
@@ -248,24 +204,17 @@ class InterchangeMethods(LedgerPart):
         with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
             chats = [chat.id for chat in reversed(snapshot.list_chats())]
             txn, tables, user_id = snapshot.txn, snapshot.tables, snapshot.user_id
-            threads = [
-                record.key
-                for _, record in listed_values(txn, tables, THREAD, user_id=user_id)
-                if snapshot.stream(THREADS, record.key, even_quarantined=True).record is not None
+            values = [
+                (family, record.key)
+                for family in FAMILIES
+                for _, record in listed_values(txn, tables, family, user_id=user_id)
             ]
-            listed = chain.from_iterable(
-                listed_values(txn, tables, family, user_id=user_id) for family in (STATE, ITEM)
-            )
-            states = [record.key for _, record in listed if record.newest is not None]
         for chat_id in chats:
             with suppress(ChatNotFoundError):
                 yield self.export_chat(chat_id)
-        for thread_id in threads:
+        for family, key in values:
             with suppress(NotFoundError):
-                yield self.export_thread(thread_id)
-        for state_id in states:
-            with suppress(NotFoundError):
-                yield self.export_state(state_id)
+                yield self._export_value(family, key)
 
     def graph(self, chat_id: str) -> Graph:
         """

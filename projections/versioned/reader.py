@@ -294,9 +294,7 @@ def named_damage(state: IndexedVersioned, key: str, version_id: str | None = Non
     try:
         yield
     except CorruptStateError as error:
-        number_text = (
-            version_id.lstrip("0") if version_id and state.family.key_of(state.stream_id) is None else version_id
-        )
+        number_text = version_id.lstrip("0") if version_id and state.family.is_numbered else version_id
         which = "" if number_text is None else f" at version {number_text}"
         msg = (
             f"{state.family.name} {state.family.shown(key)!r}{which} cannot be read: {error}; rebuild the index, or read an earlier "

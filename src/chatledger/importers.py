@@ -11,14 +11,10 @@ from chatledger.domain.chat.interchange import (
     ImportResult,
     Problem,
 )
-from chatledger.domain.versioned.exported_pieces import ImportedPiece
-from chatledger.domain.versioned.interchange import ImportedStep, ImportedThread, ImportedWrite, ThreadImportResult
-from chatledger.domain.versioned.numbered_interchange import (
-    ImportedField,
-    ImportedState,
-    ImportedVersion,
-    StateImportResult,
-)
+from chatledger.domain.versioned.content import Piece
+from chatledger.domain.versioned.events import FieldRef
+from chatledger.domain.versioned.interchange import ImportedValue, ImportedVersion, ValueImportResult
+from chatledger.domain.versioned.record import StoredWrite
 from chatledger.infra.exchange.chat_groups import ChatImport, import_chats
 from chatledger.infra.exchange.jsonl import ExportCounts, write_all, write_chats
 from chatledger.infra.exchange.readers import FORMATS, detect_format, read_all, read_chats
@@ -27,23 +23,20 @@ __all__ = [
     "FORMATS",
     "ChatImport",
     "ExportCounts",
+    "FieldRef",
     "ImportResult",
     "ImportedBranch",
     "ImportedChat",
     "ImportedCheckpoint",
-    "ImportedField",
     "ImportedMessage",
-    "ImportedPiece",
     "ImportedRegeneration",
-    "ImportedState",
-    "ImportedStep",
-    "ImportedThread",
+    "ImportedValue",
     "ImportedVersion",
-    "ImportedWrite",
     "OnChange",
+    "Piece",
     "Problem",
-    "StateImportResult",
-    "ThreadImportResult",
+    "StoredWrite",
+    "ValueImportResult",
     "detect_format",
     "import_chats",
     "read_all",

@@ -31,8 +31,7 @@ from chatledger.domain.errors import (
     WrongChatError,
 )
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
-from chatledger.domain.versioned.interchange import ImportedThread
-from chatledger.domain.versioned.numbered_interchange import ImportedState
+from chatledger.domain.versioned.interchange import ImportedValue
 
 from ...exchange.chat_groups import ChatImport, import_chats
 from ...exchange.context_databases import is_context_database, is_database
@@ -149,16 +148,15 @@ class _FileImport:
                 yield msgspec.structs.replace(content, user_id=self._user_id) if is_nobodys else content
                 continue
             with self._leaving_out(_ABOUT_ONE_CHAT, f"{describe(content)} is left out: "):
-                self._take_other(ledger, content)
+                self._take_value(ledger, content)
 
-    def _take_other(self, ledger: Ledger, content: ImportedThread | ImportedState) -> None:
-        if isinstance(content, ImportedThread):
-            added = ledger.import_thread(content).checkpoints_added
-            count_all = sum(step.checkpoint is not None for step in content.steps)
-            self.counts.update(threads=1, agent_checkpoints=added, known_checkpoints=count_all - added)
+    def _take_value(self, ledger: Ledger, value: ImportedValue) -> None:
+        added = ledger.import_value(value).versions_added
+        there = sum(version.fields is not None for version in value.versions) - added
+        if value.family == "thread":
+            self.counts.update(threads=1, agent_checkpoints=added, known_checkpoints=there)
         else:
-            versions = ledger.import_state(content).versions_added
-            self.counts.update(states=1, versions=versions, known_versions=len(content.versions) - versions)
+            self.counts.update(states=1, versions=added, known_versions=there)
 
     def _shown(self, text: str) -> str:
         """A text in which pipes have their names, not those of the files that hold what came from them."""

@@ -323,9 +323,8 @@ class AsyncLedger(AsyncClosing):
 
     import_chat = awaited(Ledger.import_chat)
     export_chat = awaited(Ledger.export_chat)
-    import_thread = awaited(Ledger.import_thread)
+    import_value = awaited(Ledger.import_value)
     export_thread = awaited(Ledger.export_thread)
-    import_state = awaited(Ledger.import_state)
     export_state = awaited(Ledger.export_state)
     export_all = iterated(Ledger.export_all, chunk=1)
     graph = awaited(Ledger.graph)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.support.json_values import json_values
 from tests.support.soak import examples
 
+from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.versioned.content import (
     Content,
     Edited,
@@ -22,7 +23,7 @@ from chatledger.domain.versioned.content import (
     size_of,
     tree_of,
 )
-from chatledger.domain.versioned.json_values import RUN, VALUE, encoded, join
+from chatledger.domain.versioned.json_values import VALUE, encoded, join
 
 LARGE: st.SearchStrategy[Any] = st.recursive(
     st.sampled_from([None, True, 0, 1.5, "é", "a" * 200, "b" * 300, "c" * 2_000, "d" * 40_000]),
@@ -88,18 +89,11 @@ def test_a_change_in_a_list_is_stored_by_itself(size: int, start: int, end: int,
     assert written > 500 * size
 
 
-def pieces_of(tree: Tree) -> dict[bytes, Content]:
-    """All that a value is made of, by digest."""
-    found = {tree.digest: tree.content}
-    for child in tree.children:
-        found |= pieces_of(child)
-    return found
-
-
-def test_values_of_earlier_exports_are_read() -> None:
-    """Lists and objects were pieces of pieces, and small elements lay together."""
-    run = leaf_tree(RUN, msgspec.msgpack.encode([2, 3]))
-    text = leaf_tree(VALUE, msgspec.msgpack.encode("x" * 2_000))
-    tree = dict_tree({"a": list_tree([text, run, text]), "b": leaf_tree(VALUE, b"\x01")})
-
-    assert join(tree.digest, pieces_of(tree).__getitem__) == {"a": ["x" * 2_000, 2, 3, "x" * 2_000], "b": 1}
+@pytest.mark.parametrize(
+    "tree",
+    [list_tree([leaf_tree(VALUE, b"\x01")]), dict_tree({}), leaf_tree("pickle", b"\x01"), leaf_tree("part", b"\x01")],
+)
+def test_what_no_state_has_is_not_read(tree: Tree) -> None:
+    """Values of threads come in other forms."""
+    with pytest.raises(CorruptStateError):
+        join(tree.digest, {tree.digest: tree.content}.__getitem__)

@@ -169,7 +169,7 @@ def test_export_of_named_chats(samples: Path) -> None:
     lines = [json.loads(line) for line in run("export", "riga", "tortilla", "riga", at=samples).stdout.splitlines()]
 
     assert [line["chat"]["id"] for line in lines if "chat" in line] == ["riga", "tortilla"]
-    assert lines[0] == {"chatledger": 4}
+    assert lines[0] == {"chatledger": 5}
     assert lines[-1] == {"totals": {"chats": 2, "threads": 0, "states": 0}}
 
 
@@ -335,7 +335,7 @@ def test_export_to_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     command = f"{sys.executable} -m chatledger -l {tmp_path / 'data'} export | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, '{"chatledger":4}\n', "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, '{"chatledger":5}\n', "")
 
 
 def test_export_of_an_unknown_chat_writes_nothing(samples: Path, tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.agent_threads import put
 
 import chatledger
 from chatledger import AccessDeniedError, InvalidValueError, Ledger, Swept, importers
+from chatledger.infra.ledger.port import store_of
 from chatledger.infra.ledger.threads import Threads
 from chatledger.infra.testing.savers import Calls, config
 from chatledger.langgraph import LedgerSaver
@@ -137,12 +139,32 @@ def test_an_export_says_when_a_thread_ends(ledger: Ledger, clock: list[int], tmp
     with (tmp_path / "export.jsonl").open("wb") as stream:
         importers.write_all(stream, ledger.export_all())
     (thread,) = importers.read_all(tmp_path / "export.jsonl", on_problem=lambda problem: pytest.fail(str(problem)))
-    assert isinstance(thread, importers.ImportedThread)
+    assert isinstance(thread, importers.ImportedValue)
     with chatledger.open("memory:") as other:
-        other.import_thread(thread)
+        other.import_value(thread)
         assert [thread] == list(other.export_all()) == list(ledger.export_all())
         hours_pass(clock, 1.1)
         assert [] == list(other.export_all())
-        assert not other.import_thread(thread).is_new
+        assert not other.import_value(thread).is_new
         assert Swept(chats=[], versioned=1) == other.sweep()
-        assert not other.import_thread(thread).is_new
+        assert not other.import_value(thread).is_new
+
+
+def test_a_thread_that_expires_while_it_is_imported_is_not_begun_anew(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, clock: list[int]
+) -> None:
+    """It takes several commits; a later one does not end what an earlier one wrote, and leave half a thread."""
+    for number in range(1_100):
+        put(Threads(ledger), "t", f"{number:05}", {}, ttl_ms=HOUR_S * 1000)
+    thread = ledger.export_thread("t")
+    with chatledger.open("memory:") as other:
+        execute = store_of(other).execute
+
+        def slow(*call: Any) -> Any:
+            written = execute(*call)
+            hours_pass(clock, 1.1)
+            return written
+
+        monkeypatch.setattr(store_of(other), "execute", slow)
+        assert other.import_value(thread).versions_added == 1_100
+        assert "VersionsDeleted" not in {type(event.body).__name__ for event in other.history()}

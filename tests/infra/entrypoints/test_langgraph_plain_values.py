@@ -67,7 +67,7 @@ def test_whatever_changes_comes_back(changes: list[Change], seed: int, is_writte
         check(saver, "t", states)
         ledger.rebuild()
         check(saver, "t", states)
-        other.import_thread(ledger.export_thread("t"))
+        other.import_value(ledger.export_thread("t"))
         check(Calls(LedgerSaver(other), is_async=False), "t", states)
         assert other.export_thread("t") == ledger.export_thread("t")
         saver("copy_thread", "t", "copy")

@@ -245,7 +245,7 @@ def test_any_missing_line_is_noticed(number: int) -> None:
 def test_the_format_is_as_documented() -> None:
     lines = [json.loads(line) for line in export(SMALL).splitlines()]
 
-    assert lines[0] == {"chatledger": 4}
+    assert lines[0] == {"chatledger": 5}
     assert [next(iter(line)) for line in lines] == [
         "chatledger",
         "chat",
@@ -342,8 +342,8 @@ def test_a_broken_frame_is_reported(text: bytes, reason: str) -> None:
 
 
 def test_a_newer_format_is_refused() -> None:
-    with pytest.raises(UnsupportedFormatError, match="version 5"):
-        parse(export(SMALL).replace(b'{"chatledger":4}', b'{"chatledger":5}'))
+    with pytest.raises(UnsupportedFormatError, match="version 6"):
+        parse(export(SMALL).replace(b'{"chatledger":5}', b'{"chatledger":6}'))
 
 
 def _nested(depth: int) -> Any:

@@ -116,7 +116,7 @@ def test_every_method_was_thought_about() -> None:
         *["close", "context", "for_user", "get_position", "last_position", "location", "position", "sync", "wait"]
     }
     tested_here = {"as_of", "feed", "feeds", "ack_feed", "forget_feed", "set_active_branch"}
-    tested_here |= {"export_all", "export_thread", "import_thread", "export_state", "import_state"}
+    tested_here |= {"export_all", "export_thread", "export_state", "import_value"}
     tested_in_fork_chat = {"forks"}
     tested_with_members = {"check_may_write", "set_members"}
     tested_in_erasures = {"erasures", "wait_erased"}
@@ -157,11 +157,11 @@ def test_threads_and_states_of_others_do_not_travel(whole: Ledger) -> None:
     with pytest.raises((NotFoundError, AccessDeniedError)):
         bob.export_state(state_id("ada", "talk"))
     with pytest.raises((AccessDeniedError, AlreadyExistsError)):
-        bob.import_thread(thread)
+        bob.import_value(thread)
     with pytest.raises((AccessDeniedError, AlreadyExistsError)):
-        bob.import_thread(msgspec.structs.replace(thread, owner="bob"))
+        bob.import_value(msgspec.structs.replace(thread, owner="bob"))
     with pytest.raises((AccessDeniedError, AlreadyExistsError)):
-        bob.import_state(state)
+        bob.import_value(state)
     assert (ada.export_thread("plan"), ada.export_state(state_id("ada", "talk"))) == (thread, state)
 
 

@@ -29,7 +29,7 @@ from chatledger.domain.versioned.content import DIGEST_BYTES, Tree
 from chatledger.domain.versioned.decide import MAX_CHECKPOINT_ID_BYTES
 from chatledger.domain.versioned.events import Skeleton
 from chatledger.domain.versioned.record import VersionRecord
-from chatledger.importers import ImportedThread, write_all
+from chatledger.importers import ImportedValue, write_all
 from chatledger.infra.exchange.jsonl import read_export
 from chatledger.infra.ledger.threads import Removal, Threads
 
@@ -225,8 +225,8 @@ class ThreadsMachine(RuleBasedStateMachine):
                 for record in read_export(
                     stream, Reporter("export", strict=True, on_problem=lambda problem: pytest.fail(repr(problem)))
                 ):
-                    assert isinstance(record, ImportedThread)
-                    other.import_thread(record)
+                    assert isinstance(record, ImportedValue)
+                    other.import_value(record)
                 self.check_is_all_in(Threads(other))
 
     @invariant()

@@ -129,8 +129,8 @@ def tell_the_rest(ledger: Ledger) -> None:
     with chatledger.open("memory:") as other:
         assert len(list(import_chats(other, map(ledger.export_chat, ("c", "story chat"))))) == 2
         for thread in ("story thread", "story thread copy"):
-            other.import_thread(ledger.export_thread(thread))
-        other.import_state(ledger.export_state(state_id("u", "story state")))
+            other.import_value(ledger.export_thread(thread))
+        other.import_value(ledger.export_state(state_id("u", "story state")))
     items = ItemStore(ledger)
     items.write([ItemPut(namespace=("n",), key=key, value={"x": 1}, ttl_seconds=60) for key in ("a", "b")])
     items.end(("n",), "b")

@@ -206,7 +206,7 @@ def test_items_are_exported_and_imported(ledger: chatledger.Ledger, tmp_path: Pa
         importers.write_all(file, ledger.export_all())
     with chatledger.open("memory:") as other:
         for one in importers.read_all(tmp_path / "all.jsonl", on_problem=lambda problem: pytest.fail(str(problem))):
-            other.import_state(one)  # type: ignore[arg-type] # there is nothing else
+            other.import_value(one)  # type: ignore[arg-type] # there is nothing else
         copies = ItemStore(other)
         assert copies.list() == items.list()
         assert [one.value for one in copies.history(NAMESPACE, "food")] == [{"text": "vegan"}, {"text": "vegetarian"}]

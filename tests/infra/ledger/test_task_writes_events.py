@@ -68,7 +68,7 @@ def test_writes_of_many_tasks_are_one_event_with_the_time_of_each(ledger: Ledger
     ledger.rebuild()
     assert expected == writes_of(ledger)
     with chatledger.open("memory:") as other:
-        other.import_thread(ledger.export_thread("t"))
+        other.import_value(ledger.export_thread("t"))
         assert expected == writes_of(other)
         assert ledger.export_thread("t") == other.export_thread("t")
     threads = Threads(ledger)
