@@ -25,7 +25,7 @@ from chatledger.domain.wire import Value, encode_json
 from ...ledger.graph.state_store import StateStore
 from ...ledger.ledger import Ledger
 from ...ledger.threads import Threads
-from ..http.native import annotations, branches, checkpoints, messages, regenerations, states
+from ..http.native import branches, messages, runs, states
 from ..http.routing import HttpCall
 from .curl import Curl, variable
 from .page import path_to
@@ -232,7 +232,7 @@ class Name(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def commands(self, curl: Curl) -> tuple[str, str]:
         """Return the same for Python and the shell."""
-        shell = curl(checkpoints.set_checkpoint, chat_id=self.chat_id, name=self.name, message_id=self.message_id)
+        shell = curl(branches.set_checkpoint, chat_id=self.chat_id, name=self.name, message_id=self.message_id)
         return _python("ledger.set_checkpoint", self.chat_id, self.name, self.message_id), shell
 
 
@@ -312,7 +312,7 @@ class Annotate(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def commands(self, curl: Curl) -> tuple[str, str]:
         """Return the same for Python and the shell."""
         fields = self.stated()
-        shell = curl(annotations.annotate, chat_id=self.chat_id, message_id=self.message_id, **fields)
+        shell = curl(branches.annotate, chat_id=self.chat_id, message_id=self.message_id, **fields)
         return _python("ledger.annotate", self.chat_id, self.message_id, **fields), shell
 
 
@@ -336,9 +336,9 @@ class Begin(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Return the same for Python and the shell."""
         plan = _python("ledger.plan_regeneration", self.chat_id, self.edited)
         python = f"ledger.begin_regeneration({plan}, new_message_id={self.message_id!r})"
-        plan = curl(regenerations.plan_regeneration, chat_id=self.chat_id, message_id=self.edited)
+        plan = curl(runs.plan_regeneration, chat_id=self.chat_id, message_id=self.edited)
         begin = curl(
-            regenerations.begin_regeneration,
+            runs.begin_regeneration,
             chat_id=self.chat_id,
             plan=variable("plan", is_text=False),
             new_message_id=self.message_id,
@@ -365,7 +365,7 @@ class Approve(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def commands(self, curl: Curl) -> tuple[str, str]:
         """Return the same for Python and the shell."""
-        shell = curl(regenerations.approve_regeneration, chat_id=self.chat_id, regeneration_id=self.regeneration_id)
+        shell = curl(runs.approve_regeneration, chat_id=self.chat_id, regeneration_id=self.regeneration_id)
         return _python("ledger.approve_regeneration", self.chat_id, self.regeneration_id), shell
 
 

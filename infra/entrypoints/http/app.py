@@ -33,7 +33,7 @@ from .guard import Guard
 from .health import Health
 from .limits import Limits
 from .metrics import WRITE_EVERY_S, Metrics
-from .native import PREFIX, ROUTES
+from .native import AREAS, PREFIX, ROUTES
 from .observing import Observed
 from .openai.routes import OPENAI
 from .openapi import document
@@ -253,7 +253,7 @@ def _guard(
 
 def describe() -> dict[str, Any]:
     """Return the OpenAPI document of the native API."""
-    return document(ROUTES, title="chatledger", version=version("chatledger"), prefix=PREFIX)
+    return document(AREAS, title="chatledger", version=version("chatledger"), prefix=PREFIX)
 
 
 class RawPath:

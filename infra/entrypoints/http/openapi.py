@@ -2,12 +2,11 @@
 
 import inspect
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast, get_args, get_type_hints
 
 import msgspec
 
-from chatledger.domain.errors import ChatledgerError
 from chatledger.domain.wire import Value
 
 from .problems import MEDIA_TYPE, ProblemDetails, status_of
@@ -59,26 +58,35 @@ _HEADERS: Final = {
 """Headers of requests, as shared parameters."""
 
 
-def document(routes: Sequence[Route], *, title: str, version: str, prefix: str = "") -> dict[str, Any]:
+_ByKind = Callable[[Any], dict[str, Any]]
+"""The schema of a type."""
+
+
+def document(areas: Mapping[str, Sequence[Route]], *, title: str, version: str, prefix: str = "") -> dict[str, Any]:
     """
     Return the OpenAPI document of routes. What several routes have in common is among its components.
 
     Args:
-        routes: The routes.
+        areas: The routes, by the tag that those of one area have.
         title: Of the document.
         version: Of the document.
         prefix: What stands before each path.
     """
     # In one call, so that msgspec shares the structs of all routes as components.
-    kinds = _kinds(routes)
+    kinds = _kinds([route for routes in areas.values() for route in routes])
     built, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     schemas = list(built)
-    by_kind = _ByKind(kinds, schemas)
+
+    def by_kind(kind: Any) -> dict[str, Any]:  # looked for in a list, as annotated types need not be hashable
+        return next(schema for described, schema in zip(kinds, schemas, strict=True) if described is kind)
+
     _add_derived(kinds, components)
     _make_plain([schemas, components])
     paths: dict[str, dict[str, Any]] = {}
-    for route in routes:
-        paths.setdefault(prefix + route.path, {})[route.method.lower()] = _operation(route, by_kind)
+    for area, routes in areas.items():
+        for route in routes:
+            paths.setdefault(prefix + route.path, {})[route.method.lower()] = _operation(area, route, by_kind)
+    problem = {MEDIA_TYPE: {"schema": by_kind(ProblemDetails)}}
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version},
@@ -86,7 +94,10 @@ def document(routes: Sequence[Route], *, title: str, version: str, prefix: str =
         "components": {
             "schemas": dict(sorted(components.items())),
             "parameters": _share_parameters(paths) | _HEADERS,
-            "responses": _shared_responses(by_kind),
+            "responses": {
+                name: {"description": words} | ({} if status == 304 else {"content": problem})
+                for status, (name, words) in _STATUSES.items()
+            },
             "headers": {
                 "Position": {
                     "schema": {"type": "string"},
@@ -120,26 +131,8 @@ def _share_parameters(paths: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return shared
 
 
-def _shared_responses(by_kind: "_ByKind") -> dict[str, Any]:
-    content = {MEDIA_TYPE: {"schema": by_kind(ProblemDetails)}}
-    return {
-        name: {"description": words} if status == 304 else {"description": words, "content": content}
-        for status, (name, words) in _STATUSES.items()
-    }
-
-
 def _reference(kind: str, name: str) -> dict[str, Any]:
     return {"$ref": f"#/components/{kind}/{name}"}
-
-
-class _ByKind:
-    """Schemas by type; a list, as annotated types need not be hashable."""
-
-    def __init__(self, kinds: Sequence[Any], schemas: Iterable[dict[str, Any]]) -> None:
-        self._pairs = list(zip(kinds, schemas, strict=True))
-
-    def __call__(self, kind: Any) -> dict[str, Any]:
-        return next(schema for described, schema in self._pairs if described is kind)
 
 
 def _kinds(routes: Sequence[Route]) -> list[Any]:
@@ -207,13 +200,13 @@ def _values_in(kinds: Sequence[Any]) -> set[type[Value]]:
     return values
 
 
-def _operation(route: Route, by_kind: _ByKind) -> dict[str, Any]:
+def _operation(area: str, route: Route, by_kind: _ByKind) -> dict[str, Any]:
     documentation = inspect.getdoc(route.handler) or route.name
     summary, _, description = documentation.partition("\n")
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": summary,
-        "tags": [route.handler.__module__.rpartition(".")[2]],
+        "tags": [area],
         "parameters": [*_parameters(route, by_kind), *_headers(route)],
         "responses": _responses(route, by_kind),
     }
@@ -295,8 +288,3 @@ def without_references(document: dict[str, Any]) -> dict[str, Any]:
         operation["parameters"] = [resolved("parameters", entry) for entry in operation["parameters"]]
         operation["responses"] = {code: resolved("responses", entry) for code, entry in operation["responses"].items()}
     return document
-
-
-def errors_of(routes: Iterable[Route]) -> set[type[ChatledgerError]]:
-    """Return the errors that routes name."""
-    return {error for route in routes for error in route.raises}

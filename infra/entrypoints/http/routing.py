@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
@@ -29,7 +29,7 @@ from ...ledger.ledger import Ledger
 from ...ledger.view import LedgerView
 from .access import Principal, Scope
 from .problems import BodyError, RequestError
-from .server_sent_events import EventStream
+from .server_sent_events import EventStream, ServerSentEvent
 from .service import Service
 
 T = TypeVar("T")
@@ -132,6 +132,11 @@ class HttpCall:
         """Give one of several writes of a request a command id of its own, if the request has an `Idempotency-Key`."""
         key = self.header(IDEMPOTENCY_KEY)
         return self.ledger.context(command_id=None if key is None else f"{key}:{name}")
+
+    async def stream(self, events: AsyncIterator[ServerSentEvent]) -> EventStream:
+        """Return the answer that sends events, with the position up to which it knows the log."""
+        headers = {POSITION: str(await self.async_ledger.get_position())}
+        return EventStream(events, stopping=self.service.stopping, headers=headers)
 
 
 class Route:

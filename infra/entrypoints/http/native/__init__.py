@@ -3,46 +3,19 @@
 from typing import Final
 
 from ..routing import Route
-from . import (
-    annotations,
-    branches,
-    chats,
-    checkpoints,
-    feeds,
-    history,
-    interchange,
-    live,
-    members,
-    messages,
-    proof,
-    regenerations,
-    rows,
-    runs,
-    search,
-    states,
-    threads,
-    upkeep,
-)
+from . import branches, chats, history, live, messages, rows, runs, search, states, upkeep
 
 PREFIX: Final = "/api/v1"
 
-ROUTES: Final[list[Route]] = [
-    *chats.ROUTES,
-    *messages.ROUTES,
-    *branches.ROUTES,
-    *checkpoints.ROUTES,
-    *members.ROUTES,
-    *annotations.ROUTES,
-    *search.ROUTES,
-    *rows.ROUTES,
-    *runs.ROUTES,
-    *regenerations.ROUTES,
-    *live.ROUTES,
-    *interchange.ROUTES,
-    *history.ROUTES,
-    *feeds.ROUTES,
-    *proof.ROUTES,
-    *states.ROUTES,
-    *threads.ROUTES,
-    *upkeep.ROUTES,
-]
+_ROUTES: Final[dict[str, list[Route]]] = {
+    area: routes
+    for module in (chats, messages, branches, search, rows, runs, live, history, states, upkeep)
+    for area, routes in module.ROUTES.items()
+}
+_ORDER: Final = (
+    *("chats", "messages", "branches", "checkpoints", "members", "annotations", "search", "rows", "runs"),
+    *("regenerations", "live", "interchange", "history", "feeds", "proof", "states", "threads", "upkeep"),
+)
+AREAS: Final = {area: _ROUTES[area] for area in _ORDER}
+"""The routes by area, in the order of the reference."""
+ROUTES: Final = [route for routes in AREAS.values() for route in routes]

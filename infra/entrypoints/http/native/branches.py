@@ -1,19 +1,22 @@
-"""Branches: made, moved, renamed, shown and deleted."""
+"""What points at messages: branches and checkpoints; and annotations, made after messages were written."""
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from chatledger.domain.errors import (
     AlreadyExistsError,
     BranchNotFoundError,
     ChatNotFoundError,
+    CheckpointNotFoundError,
     ConflictError,
     LastBranchError,
     MessageNotFoundError,
     WrongChatError,
 )
-from chatledger.domain.values import ANY, Branch
+from chatledger.domain.values import ANY, Annotation, Branch, Checkpoint
+from chatledger.domain.wire import Value
 
 from ..routing import HttpCall, Route, existing, head_of
 from .chats import Deleted, get_chat
@@ -34,7 +37,7 @@ class NewBranch(msgspec.Struct, forbid_unknown_fields=True):
 class BranchChange(msgspec.Struct, forbid_unknown_fields=True):
     """A change of a branch: where its head is, its name, whether it is the one that is shown."""
 
-    head_message_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    head_message_id: str | UnsetType | None = UNSET
     name: str | None = None
     is_active: bool = False
 
@@ -68,11 +71,9 @@ def update_branch(call: HttpCall, chat_id: str, name: str, body: BranchChange) -
 
     With `If-Match: "<message id>"` the head moves only if that message is there now.
     """
-    if body.head_message_id is not msgspec.UNSET:
+    if body.head_message_id is not UNSET:
         expected = head_of(call)
-        call.ledger.move_head(
-            chat_id, name, body.head_message_id, expected=ANY if expected is msgspec.UNSET else expected
-        )
+        call.ledger.move_head(chat_id, name, body.head_message_id, expected=ANY if expected is UNSET else expected)
     if body.name is not None and body.name != name:
         # One key for several writes: with the same command id the second would be taken for the first, and left out.
         with call.command("rename"):
@@ -88,25 +89,109 @@ def delete_branch(call: HttpCall, chat_id: str, name: str) -> Deleted:
     return Deleted(call.ledger.delete_branch(chat_id, name))
 
 
-_NOT_FOUND: Final = (ChatNotFoundError, BranchNotFoundError)
+class CheckpointTarget(msgspec.Struct, forbid_unknown_fields=True):
+    """The message that a checkpoint names."""
 
-ROUTES: Final = [
-    Route("GET", "/chats/{chat_id}/branches", list_branches, raises=[ChatNotFoundError]),
-    Route(
-        "POST",
-        "/chats/{chat_id}/branches",
-        create_branch,
-        status=201,
-        raises=[ChatNotFoundError, MessageNotFoundError, WrongChatError, AlreadyExistsError],
-    ),
-    Route("GET", "/chats/{chat_id}/active-branch", get_active_branch, raises=[ChatNotFoundError]),
-    Route("GET", "/chats/{chat_id}/branches/{name}", get_branch, raises=_NOT_FOUND),
-    Route(
-        "PATCH",
-        "/chats/{chat_id}/branches/{name}",
-        update_branch,
-        has_head=True,
-        raises=[*_NOT_FOUND, MessageNotFoundError, WrongChatError, AlreadyExistsError, ConflictError],
-    ),
-    Route("DELETE", "/chats/{chat_id}/branches/{name}", delete_branch, raises=[ChatNotFoundError, LastBranchError]),
-]
+    message_id: str
+
+
+def list_checkpoints(call: HttpCall, chat_id: str) -> list[Checkpoint]:
+    """List the checkpoints of a chat."""
+    get_chat(call, chat_id)
+    return call.reader.list_checkpoints(chat_id)
+
+
+def get_checkpoint(call: HttpCall, chat_id: str, name: str) -> Checkpoint:
+    """Read a checkpoint."""
+    return existing(call.reader.get_checkpoint(chat_id, name), CheckpointNotFoundError, chat_id, name)
+
+
+def set_checkpoint(call: HttpCall, chat_id: str, name: str, body: CheckpointTarget) -> Checkpoint:
+    """Give a message a name; a name that is there already is moved."""
+    return call.ledger.set_checkpoint(chat_id, name, body.message_id)
+
+
+def delete_checkpoint(call: HttpCall, chat_id: str, name: str) -> Deleted:
+    """Delete a checkpoint. The message stays."""
+    return Deleted(call.ledger.delete_checkpoint(chat_id, name))
+
+
+class AnnotationChange(msgspec.Struct, forbid_unknown_fields=True):
+    """A change of the annotation of a message; what is left out stays. `metadata` is merged into what there is, `replace_metadata` takes its place."""
+
+    stale: bool | UnsetType = UNSET
+    replaced_by: str | UnsetType | None = UNSET
+    hidden: bool | UnsetType = UNSET
+    metadata: dict[str, Any] | None = None
+    replace_metadata: dict[str, Any] | UnsetType | None = UNSET
+
+
+class Annotated(Value, frozen=True):
+    """A message that has an annotation."""
+
+    message_id: str
+    annotation: Annotation
+
+
+def get_annotations(call: HttpCall, chat_id: str) -> list[Annotated]:
+    """Read the annotations of a chat."""
+    get_chat(call, chat_id)
+    return [
+        Annotated(message_id, annotation) for message_id, annotation in call.reader.get_annotations(chat_id).items()
+    ]
+
+
+def annotate(call: HttpCall, chat_id: str, message_id: str, body: AnnotationChange) -> Annotation:
+    """Annotate a message: as stale, hidden or replaced, or with metadata of your application."""
+    return call.ledger.annotate(chat_id, message_id, **msgspec.structs.asdict(body))
+
+
+_NO_BRANCH: Final = (ChatNotFoundError, BranchNotFoundError)
+
+ROUTES: Final = {
+    "branches": [
+        Route("GET", "/chats/{chat_id}/branches", list_branches, raises=[ChatNotFoundError]),
+        Route(
+            "POST",
+            "/chats/{chat_id}/branches",
+            create_branch,
+            status=201,
+            raises=[ChatNotFoundError, MessageNotFoundError, WrongChatError, AlreadyExistsError],
+        ),
+        Route("GET", "/chats/{chat_id}/active-branch", get_active_branch, raises=[ChatNotFoundError]),
+        Route("GET", "/chats/{chat_id}/branches/{name}", get_branch, raises=_NO_BRANCH),
+        Route(
+            "PATCH",
+            "/chats/{chat_id}/branches/{name}",
+            update_branch,
+            has_head=True,
+            raises=[*_NO_BRANCH, MessageNotFoundError, WrongChatError, AlreadyExistsError, ConflictError],
+        ),
+        Route("DELETE", "/chats/{chat_id}/branches/{name}", delete_branch, raises=[ChatNotFoundError, LastBranchError]),
+    ],
+    "checkpoints": [
+        Route("GET", "/chats/{chat_id}/checkpoints", list_checkpoints, raises=[ChatNotFoundError]),
+        Route(
+            "GET",
+            "/chats/{chat_id}/checkpoints/{name}",
+            get_checkpoint,
+            raises=[ChatNotFoundError, CheckpointNotFoundError],
+        ),
+        Route(
+            "PUT",
+            "/chats/{chat_id}/checkpoints/{name}",
+            set_checkpoint,
+            raises=[ChatNotFoundError, MessageNotFoundError, WrongChatError],
+        ),
+        Route("DELETE", "/chats/{chat_id}/checkpoints/{name}", delete_checkpoint, raises=[ChatNotFoundError]),
+    ],
+    "annotations": [
+        Route("GET", "/chats/{chat_id}/annotations", get_annotations, raises=[ChatNotFoundError]),
+        Route(
+            "PATCH",
+            "/chats/{chat_id}/messages/{message_id}/annotation",
+            annotate,
+            raises=[ChatNotFoundError, MessageNotFoundError, WrongChatError],
+        ),
+    ],
+}

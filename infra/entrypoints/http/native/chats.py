@@ -1,15 +1,33 @@
-"""Chats: made, listed, changed, forked and deleted."""
+"""Chats: made, listed, changed, forked and deleted; their members; exported whole, and imported as `docs/reference/export.md` has it."""
 
+from io import BytesIO
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from chatledger.domain.errors import AlreadyExistsError, ChatNotFoundError, ConflictError, MessageNotFoundError
-from chatledger.domain.values import Chat, Graph, MemberRole
+from chatledger.domain.chat.import_check import validate_links
+from chatledger.domain.chat.import_tree import Reporter
+from chatledger.domain.chat.import_versions import OnChange
+from chatledger.domain.chat.interchange import ImportedChat, ImportResult, renamed
+from chatledger.domain.errors import (
+    AlreadyExistsError,
+    ChainIntegrityError,
+    ChatNotFoundError,
+    ConflictError,
+    InvalidValueError,
+    MessageConflictError,
+    MessageNotFoundError,
+    PayloadTooLargeError,
+    UnsupportedFormatError,
+)
+from chatledger.domain.limits import check_id
+from chatledger.domain.values import Chat, Graph, Member, MemberRole
 from chatledger.domain.wire import Value
 
-from ..routing import HttpCall, Limit, Route, existing
+from ....exchange.jsonl import read_jsonl, write_chats
+from ..problems import RequestError
+from ..routing import IDEMPOTENCY_KEY, HttpCall, Limit, Route, existing
 
 
 class NewChat(msgspec.Struct, forbid_unknown_fields=True):
@@ -91,17 +109,12 @@ def count_chats(call: HttpCall, user_id: str | None = None, metadata: MetadataFi
 
 def create_chat(call: HttpCall, body: NewChat | None = None) -> Chat:
     """Make a chat, owned by the caller."""
-    new = body or NewChat()
-    return call.ledger.create_chat(
+    fields = msgspec.structs.asdict(body or NewChat())
+    chat_id, user_id = fields.pop("id"), fields.pop("user_id")
+    if chat_id is None:
         # A request that is repeated finds the chat that the first one made; for each owner it is another one.
-        call.named_by_key(new.user_id or "") if new.id is None else new.id,
-        call.principal.owner if new.user_id is None else new.user_id,
-        title=new.title,
-        metadata=new.metadata,
-        expires_at=new.expires_at,
-        ttl_seconds=new.ttl_seconds,
-        members=new.members,
-    )
+        chat_id = call.named_by_key(user_id or "")
+    return call.ledger.create_chat(chat_id, call.principal.owner if user_id is None else user_id, **fields)
 
 
 def get_chat(call: HttpCall, chat_id: str) -> Chat:
@@ -111,14 +124,7 @@ def get_chat(call: HttpCall, chat_id: str) -> Chat:
 
 def update_chat(call: HttpCall, chat_id: str, body: ChatChange) -> Chat:
     """Change the title, the metadata or the expiry of a chat."""
-    return call.ledger.update_chat(
-        chat_id,
-        title=body.title,
-        metadata=body.metadata,
-        replace_metadata=body.replace_metadata,
-        expires_at=body.expires_at,
-        ttl_seconds=body.ttl_seconds,
-    )
+    return call.ledger.update_chat(chat_id, **msgspec.structs.asdict(body))
 
 
 def delete_chat(call: HttpCall, chat_id: str) -> Deleted:
@@ -128,10 +134,10 @@ def delete_chat(call: HttpCall, chat_id: str) -> Deleted:
 
 def fork_chat(call: HttpCall, chat_id: str, body: ChatFork) -> Chat:
     """Begin a new chat with the chain up to a message of this one; nothing is copied."""
-    new_chat_id = call.named_by_key(chat_id) if body.new_chat_id is None else body.new_chat_id
-    return call.ledger.fork_chat(
-        chat_id, body.message_id, new_chat_id=new_chat_id, title=body.title, metadata=body.metadata
-    )
+    fields = msgspec.structs.asdict(body)
+    if body.new_chat_id is None:
+        fields["new_chat_id"] = call.named_by_key(chat_id)
+    return call.ledger.fork_chat(chat_id, **fields)
 
 
 def list_forks(call: HttpCall, chat_id: str, message_id: str | None = None) -> list[Chat]:
@@ -144,14 +150,104 @@ def get_graph(call: HttpCall, chat_id: str) -> Graph:
     return call.reader.graph(chat_id)
 
 
-ROUTES: Final = [
-    Route("GET", "/chats", list_chats, raises=[ChatNotFoundError]),
-    Route("POST", "/chats", create_chat, status=201, raises=[AlreadyExistsError]),
-    Route("GET", "/chats/count", count_chats),
-    Route("GET", "/chats/{chat_id}", get_chat, raises=[ChatNotFoundError]),
-    Route("PATCH", "/chats/{chat_id}", update_chat, raises=[ChatNotFoundError, ConflictError]),
-    Route("DELETE", "/chats/{chat_id}", delete_chat),
-    Route("POST", "/chats/{chat_id}/fork", fork_chat, status=201, raises=[MessageNotFoundError, AlreadyExistsError]),
-    Route("GET", "/chats/{chat_id}/forks", list_forks, raises=[ChatNotFoundError]),
-    Route("GET", "/chats/{chat_id}/graph", get_graph, raises=[ChatNotFoundError]),
+class MemberBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The role of a member: a `reader` sees all of the chat, a `writer` also writes, branches and runs agents in it."""
+
+    role: MemberRole
+
+
+def list_members(call: HttpCall, chat_id: str) -> list[Member]:
+    """List the members of a chat without its owner, those first that were added first."""
+    get_chat(call, chat_id)
+    return call.reader.members(chat_id)
+
+
+def set_member(call: HttpCall, chat_id: str, user_id: str, body: MemberBody) -> Member:
+    """Make a user a member of a chat, or give a member another role. Only its owner may."""
+    return call.ledger.set_member(chat_id, user_id, body.role)
+
+
+def remove_member(call: HttpCall, chat_id: str, user_id: str) -> Deleted:
+    """Remove a member from a chat. Its owner may, and the member."""
+    return Deleted(call.ledger.remove_member(chat_id, user_id))
+
+
+LINES: Final = "application/jsonl"
+
+Lines = Annotated[
+    str, msgspec.Meta(description="JSON lines: the format, the chat and what it has, its end, the totals.")
 ]
+CopyId = Annotated[str, msgspec.Meta(description="Import it under this id, with new ids for its messages: a copy.")]
+
+
+def export_chat(call: HttpCall, chat_id: str) -> Lines:
+    """Export a conversation as JSON lines, which `POST /import` and `chatledger import` read."""
+    lines = BytesIO()
+    write_chats(lines, [call.reader.export_chat(chat_id)])
+    return lines.getvalue().decode()
+
+
+def import_chats(
+    call: HttpCall, body: bytes, chat_id: CopyId | None = None, on_change: OnChange = "version"
+) -> list[ImportResult]:
+    """
+    Take in the conversations of an export: what is there stays, what is lacking is added. Repeating it changes nothing.
+
+    A copy, by `chat_id`, gets new ids for its messages: repeating it changes nothing with the same `Idempotency-Key` alone.
+    A broken line refuses all. Of several conversations, those before one that the ledger refuses are taken in.
+    """
+    lines = Reporter("the body", strict=True, on_problem=lambda _: None)
+    try:
+        chats = list(read_jsonl(BytesIO(body), lines))
+    except UnsupportedFormatError as error:
+        raise InvalidValueError(str(error)) from error
+    except ChainIntegrityError as error:
+        raise RequestError(422, str(error), name="ChainIntegrityError") from error
+    if chat_id is not None and len(chats) != 1:
+        msg = f"chat_id names one copy, and the body has {len(chats):,} conversations"
+        raise InvalidValueError(msg)
+    return [_imported(call, chat, chat_id, on_change) for chat in chats]
+
+
+def _imported(call: HttpCall, chat: ImportedChat, chat_id: str | None, on_change: OnChange) -> ImportResult:
+    try:
+        if chat_id is not None and call.header(IDEMPOTENCY_KEY) is not None:
+            validate_links(chat)
+            new_ids = {message.id: str(call.named_by_key(chat_id, message.id)) for message in chat.messages}
+            chat, chat_id = renamed(chat, check_id(chat_id, "chat_id"), new_ids), None
+        return call.ledger.import_chat(chat, chat_id=chat_id, on_change=on_change)
+    except ChainIntegrityError as error:
+        # Of what was sent, not of the log.
+        raise RequestError(422, str(error), name="ChainIntegrityError") from error
+
+
+ROUTES: Final = {
+    "chats": [
+        Route("GET", "/chats", list_chats, raises=[ChatNotFoundError]),
+        Route("POST", "/chats", create_chat, status=201, raises=[AlreadyExistsError]),
+        Route("GET", "/chats/count", count_chats),
+        Route("GET", "/chats/{chat_id}", get_chat, raises=[ChatNotFoundError]),
+        Route("PATCH", "/chats/{chat_id}", update_chat, raises=[ChatNotFoundError, ConflictError]),
+        Route("DELETE", "/chats/{chat_id}", delete_chat),
+        Route(
+            "POST", "/chats/{chat_id}/fork", fork_chat, status=201, raises=[MessageNotFoundError, AlreadyExistsError]
+        ),
+        Route("GET", "/chats/{chat_id}/forks", list_forks, raises=[ChatNotFoundError]),
+        Route("GET", "/chats/{chat_id}/graph", get_graph, raises=[ChatNotFoundError]),
+    ],
+    "members": [
+        Route("GET", "/chats/{chat_id}/members", list_members, raises=[ChatNotFoundError]),
+        Route("PUT", "/chats/{chat_id}/members/{user_id}", set_member, raises=[ChatNotFoundError]),
+        Route("DELETE", "/chats/{chat_id}/members/{user_id}", remove_member),
+    ],
+    "interchange": [
+        Route("GET", "/chats/{chat_id}/export", export_chat, media_type=LINES, raises=[ChatNotFoundError]),
+        Route(
+            "POST",
+            "/import",
+            import_chats,
+            body_type=LINES,
+            raises=[ChatNotFoundError, MessageConflictError, PayloadTooLargeError],
+        ),
+    ],
+}

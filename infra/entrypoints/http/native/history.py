@@ -1,7 +1,8 @@
-"""History: the events of the log, page by page or as a stream."""
+"""The events of the log: page by page, as a stream, and as feeds of changes as they happen, also under a name that keeps how far its reader has come."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Final
 
@@ -9,12 +10,14 @@ import msgspec
 from starlette.responses import Response
 
 from chatledger.domain.chat.recorded import Recorded
+from chatledger.domain.errors import AccessDeniedError, ChainIntegrityError, ConflictError, NotFoundError
 from chatledger.domain.wire import Value
 
+from ....ledger.feed import AsyncFeed, FeedInfo
 from ..routing import HttpCall, Limit, Route, moment_of
-from ..server_sent_events import ServerSentEvent
+from ..server_sent_events import Events, EventStream, ServerSentEvent, event_of
+from .chats import Deleted
 from .search import Time
-from .streams import Events, event_of, stream_of
 
 After = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1, description="Only events at later positions.")]
 Topics = Annotated[list[str], msgspec.Meta(description="Only events of these types, such as `message_appended`.")]
@@ -108,7 +111,7 @@ async def stream_history(
         )
         stack.push_async_callback(recorded_events.aclose)
         events = Events(recorded_events, position_event, close=stack.aclose, at_end=lambda: event_of({}, name="end"))
-        return await stream_of(call, events)
+        return await call.stream(events)
     except BaseException:
         await stack.aclose()  # only an answer closes it by itself, with its events
         raise
@@ -123,4 +126,103 @@ def _moment(text: str | None, name: str) -> Any:
     return None if text is None else moment_of(text, name)
 
 
-ROUTES: Final = [Route("GET", "/history", get_history, stream=stream_history)]
+Share = Annotated[
+    str,
+    msgspec.Meta(
+        pattern="^[0-9]{1,4}/[0-9]{1,4}$",
+        description="A share of all chats, as `index/count`: `0/4` is the first of four.",
+    ),
+]
+
+
+class Acknowledgement(msgspec.Struct, forbid_unknown_fields=True):
+    """The position of the last event that was handled; `share` where the name is read in shares."""
+
+    position: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    share: Share | None = None
+
+
+async def stream_feed(
+    call: HttpCall,
+    *,
+    after: After | None = None,
+    name: str | None = None,
+    share: Share | None = None,
+    chat_id: str | None = None,
+    user_id: str | None = None,
+    topics: Topics | None = None,
+    follow: bool = True,
+    auto_ack: bool = True,
+) -> EventStream:
+    """
+    Stream changes in order and without holes, as they happen.
+
+    Each event has its position as `id:`; a client that comes back with it as `Last-Event-ID` goes on after it. Without `after`
+    the feed begins now, with `after=0` with the first event there ever was. With `follow=false` it ends at the end of the log.
+
+    With a `name`, which needs the scope `write`, the server keeps how far the reader has come, and `after` says only where a new
+    name begins. An event counts as handled once it is sent; with `auto_ack=false` only `POST /feeds/{name}/ack` says so. What was
+    not handled is given again to who reads under the name next, and what was sent but not seen to who says so by `Last-Event-ID`.
+    One reader at a time has a name: an earlier one gets the event `error`.
+    """
+    if name is not None and not call.principal.may("write"):
+        msg = "a feed with a name keeps how far its reader has come: this needs the scope 'write'"
+        raise AccessDeniedError(msg)
+    begin = partial(call.async_ledger.feed, share=_share(share), chat_id=chat_id, user_id=user_id, topics=topics)
+    if name is None:
+        feed = begin(after if call.last_id is None else call.last_id, follow=follow)
+        await feed.__aenter__()  # now, so that what it refuses is a status, and not an event of a 200
+        return await call.stream(Events(feed, position_event, close=feed.close))
+    feed = begin(after, name=name, follow=follow, auto_ack=auto_ack)
+    await feed.__aenter__()
+    # What was sent counts as handled, but a connection that broke may have lost it: the client says by its last id what it saw.
+    again = None if call.last_id is None else begin(call.last_id, follow=False)
+    return await call.stream(Events(_with_unseen(again, feed), position_event, close=feed.close))
+
+
+async def _with_unseen(again: AsyncFeed | None, feed: AsyncFeed) -> AsyncGenerator[Recorded]:
+    """Yield what `again` has up to where the feed begins: it was sent, and never arrived. Then the feed."""
+    start = feed.position or 0  # what comes after it, the feed gives by itself
+    if again is not None:
+        async with again:
+            async for recorded in again:
+                if recorded.position > start:
+                    break
+                yield recorded
+    async for recorded in feed:
+        yield recorded
+
+
+def list_feeds(call: HttpCall) -> list[FeedInfo]:
+    """List the named feeds, and how far their readers have come."""
+    return call.ledger.feeds()
+
+
+def acknowledge(call: HttpCall, name: str, body: Acknowledgement) -> FeedInfo:
+    """Acknowledge everything up to a position as handled by the reader of a named feed; an earlier one changes nothing."""
+    return call.ledger.ack_feed(name, body.position, share=_share(body.share))
+
+
+def forget_feed(call: HttpCall, name: str) -> Deleted:
+    """Forget a named feed with all its shares."""
+    return Deleted(call.ledger.forget_feed(name))
+
+
+def _share(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    index, _, count = text.partition("/")
+    return int(index), int(count)
+
+
+ROUTES: Final = {
+    "history": [
+        Route("GET", "/history", get_history, stream=stream_history),
+    ],
+    "feeds": [
+        Route("GET", "/feed", stream_feed, raises=[ConflictError, ChainIntegrityError]),
+        Route("GET", "/feeds", list_feeds, has_moment=False),
+        Route("POST", "/feeds/{name}/ack", acknowledge, raises=[NotFoundError, ConflictError]),
+        Route("DELETE", "/feeds/{name}", forget_feed),
+    ],
+}

@@ -23,9 +23,9 @@ from chatledger.domain.wire import Value
 
 from ....ledger.live import LiveAnswer
 from ..routing import IDEMPOTENCY_KEY, HttpCall, Limit, Route, existing, head_of
+from ..server_sent_events import Events, event_of
 from .chats import Deleted, get_chat
 from .messages import MessageBody
-from .streams import Events, event_of, stream_of
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1, description="Only chunks with larger numbers.")]
 
@@ -126,7 +126,7 @@ async def stream_live(call: HttpCall, chat_id: str, stream_id: str, after: int =
         close=reader.close,
         at_end=lambda: event_of({"status": reader.status, "position": reader.position}, name="end"),
     )
-    return await stream_of(call, end)
+    return await call.stream(end)
 
 
 def write_live(call: HttpCall, chat_id: str, stream_id: str, body: Chunks) -> Written:
@@ -177,38 +177,42 @@ _NOT_FOUND: Final = (ChatNotFoundError, LiveStreamNotFoundError)
 _PATH: Final = "/chats/{chat_id}/live"
 _ONE: Final = _PATH + "/{stream_id}"
 
-ROUTES: Final = [
-    Route("GET", _PATH, list_live, has_moment=False, raises=[ChatNotFoundError]),
-    Route(
-        "POST",
-        _PATH,
-        start_live,
-        status=201,
-        raises=[ChatNotFoundError, BranchNotFoundError, AlreadyExistsError],
-        statuses=[429],
-    ),
-    Route("GET", _ONE, get_live, has_moment=False, raises=[LiveStreamNotFoundError]),
-    Route("GET", _ONE + "/chunks", read_live, stream=stream_live, has_moment=False, raises=[LiveStreamNotFoundError]),
-    Route(
-        "POST",
-        _ONE + "/chunks",
-        write_live,
-        raises=[*_NOT_FOUND, LiveConflictError, LiveLimitError, PayloadTooLargeError],
-    ),
-    Route(
-        "POST",
-        _ONE + "/commit",
-        commit_live,
-        has_head=True,
-        raises=[
-            *_NOT_FOUND,
-            BranchNotFoundError,
-            LiveConflictError,
-            HeadConflictError,
-            MessageConflictError,
-            PayloadTooLargeError,
-        ],
-    ),
-    Route("POST", _ONE + "/discard", discard_live, raises=[*_NOT_FOUND, LiveConflictError]),
-    Route("POST", _ONE + "/take-over", take_over_live, raises=[*_NOT_FOUND, LiveConflictError], statuses=[429]),
-]
+ROUTES: Final = {
+    "live": [
+        Route("GET", _PATH, list_live, has_moment=False, raises=[ChatNotFoundError]),
+        Route(
+            "POST",
+            _PATH,
+            start_live,
+            status=201,
+            raises=[ChatNotFoundError, BranchNotFoundError, AlreadyExistsError],
+            statuses=[429],
+        ),
+        Route("GET", _ONE, get_live, has_moment=False, raises=[LiveStreamNotFoundError]),
+        Route(
+            "GET", _ONE + "/chunks", read_live, stream=stream_live, has_moment=False, raises=[LiveStreamNotFoundError]
+        ),
+        Route(
+            "POST",
+            _ONE + "/chunks",
+            write_live,
+            raises=[*_NOT_FOUND, LiveConflictError, LiveLimitError, PayloadTooLargeError],
+        ),
+        Route(
+            "POST",
+            _ONE + "/commit",
+            commit_live,
+            has_head=True,
+            raises=[
+                *_NOT_FOUND,
+                BranchNotFoundError,
+                LiveConflictError,
+                HeadConflictError,
+                MessageConflictError,
+                PayloadTooLargeError,
+            ],
+        ),
+        Route("POST", _ONE + "/discard", discard_live, raises=[*_NOT_FOUND, LiveConflictError]),
+        Route("POST", _ONE + "/take-over", take_over_live, raises=[*_NOT_FOUND, LiveConflictError], statuses=[429]),
+    ],
+}

@@ -47,19 +47,7 @@ class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
 
     def new(self) -> NewMessage:
         """Return the message as the ledger takes it."""
-        return NewMessage(
-            self.name,
-            self.data,
-            self.form,
-            id=self.id,
-            parent_id=self.parent_id,
-            type=self.type,
-            created_at=self.created_at,
-            sender_id=self.sender_id,
-            agent_id=self.agent_id,
-            reply_to=self.reply_to,
-            metadata=self.metadata,
-        )
+        return NewMessage(**msgspec.structs.asdict(self))
 
 
 class Appended(msgspec.Struct, forbid_unknown_fields=True):
@@ -172,30 +160,33 @@ def diff(call: HttpCall, a: str, b: str) -> Divergence:
 
 _NOT_FOUND: Final = (ChatNotFoundError, MessageNotFoundError, BranchNotFoundError)
 
-ROUTES: Final = [
-    Route(
-        "POST",
-        "/chats/{chat_id}/messages",
-        append_messages,
-        status=201,
-        has_head=True,
-        raises=[*_NOT_FOUND, ParentNotFoundError, AlreadyExistsError, ConflictError, PayloadTooLargeError],
-    ),
-    Route(
-        "POST",
-        "/chats/{chat_id}/nodes",
-        add_messages,
-        status=201,
-        raises=[ChatNotFoundError, ParentNotFoundError, MessageConflictError, PayloadTooLargeError],
-    ),
-    Route("GET", "/chats/{chat_id}/messages", get_page, raises=_NOT_FOUND),
-    Route("GET", "/chats/{chat_id}/translation", translate_messages, raises=_NOT_FOUND),
-    Route("GET", "/messages/{message_id}", get_message, raises=[MessageNotFoundError]),
-    Route("GET", "/messages/{message_id}/chain", get_chain, raises=[MessageNotFoundError]),
-    Route("GET", "/messages/{message_id}/children", get_children, raises=[MessageNotFoundError]),
-    Route("GET", "/messages/{message_id}/siblings", get_siblings, raises=[MessageNotFoundError]),
-    Route("GET", "/messages/{message_id}/versions", get_versions, raises=[MessageNotFoundError]),
-    Route("GET", "/messages/{message_id}/branches", get_branches_of, raises=[MessageNotFoundError]),
-    Route("POST", "/messages/{message_id}/show", show_message, raises=[MessageNotFoundError, ConflictError]),
-    Route("GET", "/diff", diff, raises=[MessageNotFoundError, WrongChatError]),
-]
+
+ROUTES: Final = {
+    "messages": [
+        Route(
+            "POST",
+            "/chats/{chat_id}/messages",
+            append_messages,
+            status=201,
+            has_head=True,
+            raises=[*_NOT_FOUND, ParentNotFoundError, AlreadyExistsError, ConflictError, PayloadTooLargeError],
+        ),
+        Route(
+            "POST",
+            "/chats/{chat_id}/nodes",
+            add_messages,
+            status=201,
+            raises=[ChatNotFoundError, ParentNotFoundError, MessageConflictError, PayloadTooLargeError],
+        ),
+        Route("GET", "/chats/{chat_id}/messages", get_page, raises=_NOT_FOUND),
+        Route("GET", "/chats/{chat_id}/translation", translate_messages, raises=_NOT_FOUND),
+        Route("GET", "/messages/{message_id}", get_message, raises=[MessageNotFoundError]),
+        Route("GET", "/messages/{message_id}/chain", get_chain, raises=[MessageNotFoundError]),
+        Route("GET", "/messages/{message_id}/children", get_children, raises=[MessageNotFoundError]),
+        Route("GET", "/messages/{message_id}/siblings", get_siblings, raises=[MessageNotFoundError]),
+        Route("GET", "/messages/{message_id}/versions", get_versions, raises=[MessageNotFoundError]),
+        Route("GET", "/messages/{message_id}/branches", get_branches_of, raises=[MessageNotFoundError]),
+        Route("POST", "/messages/{message_id}/show", show_message, raises=[MessageNotFoundError, ConflictError]),
+        Route("GET", "/diff", diff, raises=[MessageNotFoundError, WrongChatError]),
+    ],
+}

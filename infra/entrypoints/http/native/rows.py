@@ -85,11 +85,13 @@ def get_row_line(call: HttpCall, chat_id: str, message_id: str) -> RowLine:
 _NOT_FOUND: Final = (ChatNotFoundError, MessageNotFoundError)
 _NO_PATH: Final = (ChatNotFoundError, BranchNotFoundError)
 
-ROUTES: Final = [
-    Route("GET", "/chats/{chat_id}/rows", get_rows, raises=[*_NO_PATH, MessageNotFoundError]),
-    Route("GET", "/chats/{chat_id}/rows/strip", get_row_strip, raises=_NO_PATH),
-    Route("GET", "/chats/{chat_id}/rows/numbers", get_row_numbers, raises=[ChatNotFoundError]),
-    Route("GET", "/chats/{chat_id}/rows/lines/{message_id}", get_row_line, raises=_NOT_FOUND),
-    Route("GET", "/chats/{chat_id}/rows/bundles/{row}", list_bundled_lines, raises=_NO_PATH),
-    Route("GET", "/chats/{chat_id}/branch-points", list_branch_points, raises=_NO_PATH),
-]
+ROUTES: Final = {
+    "rows": [
+        Route("GET", "/chats/{chat_id}/rows", get_rows, raises=[*_NO_PATH, MessageNotFoundError]),
+        Route("GET", "/chats/{chat_id}/rows/strip", get_row_strip, raises=_NO_PATH),
+        Route("GET", "/chats/{chat_id}/rows/numbers", get_row_numbers, raises=[ChatNotFoundError]),
+        Route("GET", "/chats/{chat_id}/rows/lines/{message_id}", get_row_line, raises=_NOT_FOUND),
+        Route("GET", "/chats/{chat_id}/rows/bundles/{row}", list_bundled_lines, raises=_NO_PATH),
+        Route("GET", "/chats/{chat_id}/branch-points", list_branch_points, raises=_NO_PATH),
+    ],
+}

@@ -1,23 +1,27 @@
-"""Runs: what triggered an assistant, what it produced, and the context that it gets."""
+"""Runs: what triggered an assistant, what it produced, and its context; and which of them an edit makes stale, to be repeated step by step."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from chatledger.domain.chat.runs import PYTHON, MessageRun, RunStatus
+from chatledger.domain.chat.runs import MAX_CASCADE, PYTHON, MessageRun, Regeneration, RegenerationPlan, RunStatus
 from chatledger.domain.errors import (
     BranchNotFoundError,
     ChatNotFoundError,
     ContextTooLargeError,
+    InvalidValueError,
     MessageConflictError,
     MessageNotFoundError,
     PayloadTooLargeError,
+    PlanOutdatedError,
+    RegenerationNotFoundError,
     RunConflictError,
     RunNotFoundError,
     RunStatusError,
     WrongChatError,
 )
 from chatledger.domain.values import Message
+from chatledger.domain.wire import Value
 
 from ..routing import HttpCall, Route, existing
 from .chats import get_chat
@@ -71,6 +75,11 @@ class Failure(msgspec.Struct, forbid_unknown_fields=True):
     checkpoint_id: str | None = None
 
 
+def _with_answer(body: RunBody | Completion) -> dict[str, Any]:
+    """Return the fields of a body, which are arguments of the ledger, with the answer as the ledger takes it."""
+    return msgspec.structs.asdict(body) | {"answer": None if body.answer is None else body.answer.new()}
+
+
 def list_runs(
     call: HttpCall,
     chat_id: str,
@@ -95,20 +104,7 @@ def list_runs(
 
 def record_run(call: HttpCall, chat_id: str, body: RunBody) -> MessageRun:
     """Record that an assistant runs, or ran. Recording it again with the same values changes nothing."""
-    return call.ledger.record_run(
-        chat_id,
-        body.run_id,
-        thread_id=body.thread_id,
-        assistant_id=body.assistant_id,
-        trigger_message_id=body.trigger_message_id,
-        references=body.references,
-        runtime=body.runtime,
-        status=body.status,
-        message_id=body.message_id,
-        answer=None if body.answer is None else body.answer.new(),
-        branch=body.branch,
-        checkpoint_id=body.checkpoint_id,
-    )
+    return call.ledger.record_run(chat_id, **_with_answer(body))
 
 
 def get_run(call: HttpCall, chat_id: str, run_id: str) -> MessageRun:
@@ -128,15 +124,7 @@ def suspend_run(call: HttpCall, chat_id: str, run_id: str, body: Suspension | No
 
 def complete_run(call: HttpCall, chat_id: str, run_id: str, body: Completion | None = None) -> MessageRun:
     """End a run with its answer, in one commit. Repeating it with the same values changes nothing."""
-    completion = body or Completion()
-    return call.ledger.complete_run(
-        chat_id,
-        run_id,
-        message_id=completion.message_id,
-        answer=None if completion.answer is None else completion.answer.new(),
-        branch=completion.branch,
-        checkpoint_id=completion.checkpoint_id,
-    )
+    return call.ledger.complete_run(chat_id, run_id, **_with_answer(body or Completion()))
 
 
 def fail_run(call: HttpCall, chat_id: str, run_id: str, body: Failure | None = None) -> MessageRun:
@@ -156,29 +144,154 @@ def get_context(
     return call.reader.get_context(chat_id, message_id, last_n, max_tokens=max_tokens)
 
 
+Cascade = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1, description="So many runs may be repeated without approval.")]
+
+
+class NewRegeneration(msgspec.Struct, forbid_unknown_fields=True):
+    """
+    A plan to be carried out, as `GET .../regeneration-plan` answers it, and the message that takes the place of the edited one.
+
+    `branch` is the one to build, which contains the new message; the one that ends with it by default.
+    """
+
+    plan: RegenerationPlan
+    new_message_id: str
+    id: str | None = None
+    branch: str | None = None
+
+
+class Approval(msgspec.Struct, forbid_unknown_fields=True):
+    """The runs that may be repeated; all by default."""
+
+    run_ids: list[str] | None = None
+
+
+class Repetition(msgspec.Struct, forbid_unknown_fields=True):
+    """The old run that is repeated, by `repeats`, and the id of the new one."""
+
+    repeats: str
+    run_id: str | None = None
+    status: Literal["pending", "running"] = "running"
+
+
+class Stale(Value, frozen=True):
+    """The ids of the messages that are stale now."""
+
+    message_ids: list[str]
+
+
+def plan_regeneration(
+    call: HttpCall, chat_id: str, message_id: str, max_cascade: Cascade = MAX_CASCADE
+) -> RegenerationPlan:
+    """Plan what an edit of a message makes stale, in the order to repeat it. Nothing is started or written."""
+    return call.reader.plan_regeneration(chat_id, message_id, max_cascade)
+
+
+def mark_stale(call: HttpCall, chat_id: str, body: RegenerationPlan) -> Stale:
+    """Annotate what the planned runs produced as stale."""
+    return Stale(call.ledger.mark_stale(_plan(chat_id, body)))
+
+
+def begin_regeneration(call: HttpCall, chat_id: str, body: NewRegeneration) -> Regeneration:
+    """
+    Write a plan down, mark its messages stale, and begin to build the branch, in one commit.
+
+    Then, until `is_done`: repeat each run in `ready`, execute it, and complete it.
+    """
+    return call.ledger.begin_regeneration(
+        _plan(chat_id, body.plan), new_message_id=body.new_message_id, regeneration_id=body.id, branch=body.branch
+    )
+
+
+def list_regenerations(call: HttpCall, chat_id: str) -> list[Regeneration]:
+    """List the regenerations of a chat, the oldest first."""
+    get_chat(call, chat_id)
+    return call.reader.regenerations(chat_id)
+
+
+def get_regeneration(call: HttpCall, chat_id: str, regeneration_id: str) -> Regeneration:
+    """Read a regeneration: which steps are done, which are next."""
+    regeneration = call.reader.get_regeneration(chat_id, regeneration_id)
+    return existing(regeneration, RegenerationNotFoundError, chat_id, regeneration_id)
+
+
+def approve_regeneration(
+    call: HttpCall, chat_id: str, regeneration_id: str, body: Approval | None = None
+) -> Regeneration:
+    """Allow runs that await approval to be repeated."""
+    return call.ledger.approve_regeneration(chat_id, regeneration_id, (body or Approval()).run_ids)
+
+
+def repeat_run(call: HttpCall, chat_id: str, regeneration_id: str, body: Repetition) -> MessageRun:
+    """Record the run that repeats another one; executing it is yours. Repeating the call changes nothing."""
+    return call.ledger.repeat_run(chat_id, regeneration_id, body.repeats, run_id=body.run_id, status=body.status)
+
+
+def _plan(chat_id: str, plan: RegenerationPlan) -> RegenerationPlan:
+    # The ledger goes by the plan, which a client sends; an application's `authorize` was asked about the chat of the path.
+    if plan.chat_id != chat_id:
+        msg = f"the plan is of chat {plan.chat_id!r}, and the path of chat {chat_id!r}"
+        raise InvalidValueError(msg)
+    return plan
+
+
+_MESSAGE: Final = (ChatNotFoundError, MessageNotFoundError, WrongChatError)
+_REGENERATION: Final = (ChatNotFoundError, RegenerationNotFoundError)
+_PATH: Final = "/chats/{chat_id}/regenerations"
 _NOT_FOUND: Final = (ChatNotFoundError, RunNotFoundError)
 _ANSWER: Final = (MessageNotFoundError, BranchNotFoundError, WrongChatError, MessageConflictError, PayloadTooLargeError)
 
-ROUTES: Final = [
-    Route("GET", "/chats/{chat_id}/runs", list_runs, raises=[ChatNotFoundError]),
-    Route(
-        "POST",
-        "/chats/{chat_id}/runs",
-        record_run,
-        status=201,
-        raises=[ChatNotFoundError, *_ANSWER, RunConflictError],
-    ),
-    Route("GET", "/chats/{chat_id}/runs/{run_id}", get_run, raises=_NOT_FOUND),
-    Route("POST", "/chats/{chat_id}/runs/{run_id}/start", start_run, raises=[*_NOT_FOUND, RunStatusError]),
-    Route("POST", "/chats/{chat_id}/runs/{run_id}/suspend", suspend_run, raises=[*_NOT_FOUND, RunStatusError]),
-    Route(
-        "POST", "/chats/{chat_id}/runs/{run_id}/complete", complete_run, raises=[*_NOT_FOUND, *_ANSWER, RunStatusError]
-    ),
-    Route("POST", "/chats/{chat_id}/runs/{run_id}/fail", fail_run, raises=[*_NOT_FOUND, RunStatusError]),
-    Route(
-        "GET",
-        "/chats/{chat_id}/context",
-        get_context,
-        raises=[ChatNotFoundError, MessageNotFoundError, WrongChatError, ContextTooLargeError],
-    ),
-]
+ROUTES: Final = {
+    "runs": [
+        Route("GET", "/chats/{chat_id}/runs", list_runs, raises=[ChatNotFoundError]),
+        Route(
+            "POST",
+            "/chats/{chat_id}/runs",
+            record_run,
+            status=201,
+            raises=[ChatNotFoundError, *_ANSWER, RunConflictError],
+        ),
+        Route("GET", "/chats/{chat_id}/runs/{run_id}", get_run, raises=_NOT_FOUND),
+        Route("POST", "/chats/{chat_id}/runs/{run_id}/start", start_run, raises=[*_NOT_FOUND, RunStatusError]),
+        Route("POST", "/chats/{chat_id}/runs/{run_id}/suspend", suspend_run, raises=[*_NOT_FOUND, RunStatusError]),
+        Route(
+            "POST",
+            "/chats/{chat_id}/runs/{run_id}/complete",
+            complete_run,
+            raises=[*_NOT_FOUND, *_ANSWER, RunStatusError],
+        ),
+        Route("POST", "/chats/{chat_id}/runs/{run_id}/fail", fail_run, raises=[*_NOT_FOUND, RunStatusError]),
+        Route(
+            "GET",
+            "/chats/{chat_id}/context",
+            get_context,
+            raises=[ChatNotFoundError, MessageNotFoundError, WrongChatError, ContextTooLargeError],
+        ),
+    ],
+    "regenerations": [
+        Route("GET", "/chats/{chat_id}/regeneration-plan", plan_regeneration, raises=_MESSAGE),
+        Route("POST", "/chats/{chat_id}/stale", mark_stale, raises=_MESSAGE),
+        Route("GET", _PATH, list_regenerations, raises=[ChatNotFoundError]),
+        Route(
+            "POST",
+            _PATH,
+            begin_regeneration,
+            status=201,
+            raises=[*_MESSAGE, BranchNotFoundError, PlanOutdatedError, RunConflictError],
+        ),
+        Route("GET", _PATH + "/{regeneration_id}", get_regeneration, raises=_REGENERATION),
+        Route(
+            "POST",
+            _PATH + "/{regeneration_id}/approve",
+            approve_regeneration,
+            raises=[*_REGENERATION, RunNotFoundError],
+        ),
+        Route(
+            "POST",
+            _PATH + "/{regeneration_id}/repeat",
+            repeat_run,
+            status=201,
+            raises=[*_REGENERATION, RunNotFoundError, RunStatusError, RunConflictError],
+        ),
+    ],
+}

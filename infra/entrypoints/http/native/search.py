@@ -70,4 +70,6 @@ def search(
     return Hits(list(hits), hits.is_degraded, hits.pending)
 
 
-ROUTES: Final = [Route("GET", "/search", search, raises=[ChatNotFoundError])]
+ROUTES: Final = {
+    "search": [Route("GET", "/search", search, raises=[ChatNotFoundError])],
+}
