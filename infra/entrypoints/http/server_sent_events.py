@@ -1,7 +1,7 @@
 """Server-sent events: an answer that goes on, which a client takes up again after the last id it saw; also iterators of the ledger."""
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -27,7 +27,7 @@ ABORT: Final = "chatledger.abort"
 
 _LINE_ENDS: Final = re.compile(r"[\r\n]+")
 
-HEADERS: Final = {
+HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",  # nginx would collect events until its buffer is full
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -106,7 +106,7 @@ class Events(Generic[T]):
 
 class EventStream(Response):
     """
-    An answer of server-sent events, with a comment now and then that keeps connections open.
+    An answer that goes on: events as they come, and in silence now and then a heartbeat, that keeps connections open.
 
     It ends when the events end, the client goes, the server stops (`stopping` is set) or the client reads too slowly: whoever
     comes back with the last id misses nothing.
@@ -115,32 +115,34 @@ class EventStream(Response):
     broken off: clients would take a body that ends in order for all there was.
 
     Args:
-        events: The events. The iterator is closed at the end.
+        events: The events, or chunks of another body than one of events. The iterator is closed at the end.
         stopping: Set when the server stops.
         headers: More headers.
-        heartbeat_s: Seconds of silence until a comment is sent.
+        heartbeat: What is sent in silence: a comment.
+        heartbeat_s: Seconds of silence until it is sent.
         retry_ms: The time that clients are to wait before they come back; None sends nothing, as some clients take it for an
             event.
         slow_s: Seconds that a client may take to accept what was sent.
-        is_endless: Whether the events go on for as long as somebody reads.
+        end_s: Seconds in which the events may come to their end when the server stops; None where they go on for as long as
+            somebody reads.
     """
 
     def __init__(
         self,
-        events: AsyncIterator[ServerSentEvent],
+        events: AsyncIterator[bytes | ServerSentEvent],
         *,
         stopping: anyio.Event,
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        heartbeat: bytes = b": heartbeat\n\n",
         heartbeat_s: float = HEARTBEAT_S,
         retry_ms: int | None = RETRY_MS,
         slow_s: float = SLOW_S,
-        is_endless: bool = True,
+        end_s: float | None = None,
     ) -> None:
-        super().__init__(None, 200, HEADERS | (headers or {}))
+        super().__init__(None, 200, {**HEADERS, **(headers or {})})
         del self.headers["content-length"]  # Starlette sets that of a body, which is 0 here
-        self._events, self._stopping = events, stopping
-        self._heartbeat_s, self._slow_s, self._retry_ms = heartbeat_s, slow_s, retry_ms
-        self._is_endless = is_endless
+        self._events, self._stopping, self._end_s = events, stopping, end_s
+        self._heartbeat, self._heartbeat_s, self._slow_s, self._retry_ms = heartbeat, heartbeat_s, slow_s, retry_ms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
@@ -179,8 +181,8 @@ class EventStream(Response):
             async def end_when_stopping() -> None:
                 nonlocal is_whole
                 await self._stopping.wait()
-                if not self._is_endless:  # a run ends as its server stops, and its stream has time to say so
-                    await anyio.sleep(STOPPING_S)
+                if self._end_s is not None:  # a run ends as its server stops, and its stream has time to say so
+                    await anyio.sleep(self._end_s)
                     is_whole = False
                 group.cancel_scope.cancel()
 
@@ -189,7 +191,7 @@ class EventStream(Response):
                 while True:
                     await anyio.sleep(self._heartbeat_s)
                     try:
-                        await write(b": heartbeat\n\n")
+                        await write(self._heartbeat)
                     except TimeoutError:
                         is_whole = False
                         group.cancel_scope.cancel()
@@ -201,7 +203,7 @@ class EventStream(Response):
                 if self._retry_ms is not None:
                     await write(b"retry: %d\n\n" % self._retry_ms)
                 async for event in self._events:
-                    await write(event.encode())
+                    await write(event if isinstance(event, bytes) else event.encode())
             except TimeoutError:
                 is_whole = False
             group.cancel_scope.cancel()

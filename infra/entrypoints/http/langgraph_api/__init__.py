@@ -1,12 +1,14 @@
-"""LangGraph's API. Routes with words in their paths come before those with ids in the same place."""
+"""LangGraph's API, and its routes about the server itself: whether it is there, what it can do, and what it cannot."""
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from importlib.metadata import version
+from typing import Any, Final, NoReturn
 
 from starlette.routing import Route as PathRoute
 
 from ..contract import Contract
+from ..problems import RequestError
 from ..routing import Route
 from ..service import Service
 from . import (
@@ -14,17 +16,56 @@ from . import (
     protocol_routes,
     repeating,
     run_routes,
-    server_routes,
     state_routes,
     store_routes,
     thread_routes,
 )
-from .contract import AgentCall, answer_detail, encode_value
+from .contract import AgentCall, answer_detail, encode_value, route
 from .graphs import Graphs
 from .runs import Runs
 
+
+async def ok(call: AgentCall) -> dict[str, Any]:
+    """Say that the server is there."""
+    del call
+    return {"ok": True, "services": {}}
+
+
+async def info(call: AgentCall) -> dict[str, Any]:
+    """Say what the server is, and what it can do."""
+    return {
+        "version": version("chatledger"),
+        "langgraph_py_version": version("langgraph"),
+        "flags": {"assistants": True, "crons": False, "langsmith": False, "store": True},
+        "host": {
+            "kind": "chatledger",
+            "project_id": None,
+            "host_revision_id": None,
+            "revision_id": None,
+            "tenant_id": None,
+        },
+        "graphs": call.graphs.names,
+    }
+
+
+async def refuse_crons(call: AgentCall) -> NoReturn:
+    """Refuse runs by the clock."""
+    del call
+    msg = "this server starts no runs by the clock; let cron, or whatever starts your jobs, create the run"
+    raise RequestError(501, msg)
+
+
 ROUTES: Final[list[Route]] = [
-    *server_routes.ROUTES,
+    # Routes with words in their paths come before those with ids in the same place.
+    route("GET", "/ok", ok),
+    route("GET", "/info", info),
+    route("POST", "/runs/crons", refuse_crons),
+    route("POST", "/runs/crons/search", refuse_crons, is_reading=True),
+    route("POST", "/runs/crons/count", refuse_crons, is_reading=True),
+    route("GET", "/runs/crons/{cron_id}", refuse_crons),
+    route("PATCH", "/runs/crons/{cron_id}", refuse_crons),
+    route("DELETE", "/runs/crons/{cron_id}", refuse_crons),
+    route("POST", "/threads/{thread_id}/runs/crons", refuse_crons),
     *store_routes.ROUTES,
     *assistant_routes.ROUTES,
     *thread_routes.ROUTES,

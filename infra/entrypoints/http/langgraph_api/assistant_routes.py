@@ -10,7 +10,6 @@ from pydantic import ConfigDict, create_model
 
 from chatledger.domain.errors import InvalidValueError
 
-from ....ledger.ledger import Ledger
 from .assistants import Assistant, AssistantChange
 from .contract import AgentCall, Limit, Offset, route
 from .encoding import time_of
@@ -80,41 +79,36 @@ class Latest(msgspec.Struct):
     version: int
 
 
-async def create(call: AgentCall, body: NewAssistant) -> dict[str, Any]:
+def create(call: AgentCall, body: NewAssistant) -> dict[str, Any]:
     """Make an assistant."""
     assistant_id = str(uuid7()) if body.assistant_id is None else body.assistant_id
-    may_exist = body.if_exists == "do_nothing"
-    return shown(await call.run(lambda _: call.assistants.create(assistant_id, body, may_exist=may_exist)))
+    return shown(call.assistants.create(assistant_id, body, may_exist=body.if_exists == "do_nothing"))
 
 
-async def get(call: AgentCall, assistant_id: str) -> dict[str, Any]:
+def get(call: AgentCall, assistant_id: str) -> dict[str, Any]:
     """Read an assistant."""
-    return shown(await call.run(lambda _: call.assistants.get(assistant_id)))
+    return shown(call.assistants.get(assistant_id))
 
 
-async def update(call: AgentCall, assistant_id: str, body: AssistantChange) -> dict[str, Any]:
+def update(call: AgentCall, assistant_id: str, body: AssistantChange) -> dict[str, Any]:
     """Make a new version of an assistant."""
-    return shown(await call.run(lambda _: call.assistants.update(assistant_id, body)))
+    return shown(call.assistants.update(assistant_id, body))
 
 
-async def delete(call: AgentCall, assistant_id: str, *, delete_threads: bool = False) -> None:
+def delete(call: AgentCall, assistant_id: str, *, delete_threads: bool = False) -> None:
     """Delete an assistant; if wanted, with the threads that are its."""
-
-    def delete_all(ledger: Ledger) -> None:
-        assistant = call.assistants.get(assistant_id)
-        threads = list(list_threads(ledger, call.assistants)) if delete_threads else []
-        call.assistants.delete(assistant_id)
-        for thread in threads:
-            if thread.metadata.get(ASSISTANT_ID) == assistant.assistant_id:
-                delete_thread(ledger, call, thread.thread_id)
-
-    await call.run(delete_all)
+    assistant = call.assistants.get(assistant_id)
+    threads = list(list_threads(call.ledger, call.assistants)) if delete_threads else []
+    call.assistants.delete(assistant_id)
+    for thread in threads:
+        if thread.metadata.get(ASSISTANT_ID) == assistant.assistant_id:
+            delete_thread(call, thread.thread_id)
 
 
-async def search(call: AgentCall, body: AssistantSearch | None = None) -> list[dict[str, Any]]:
+def search(call: AgentCall, body: AssistantSearch | None = None) -> list[dict[str, Any]]:
     """Find assistants, those that changed last first."""
     wanted = body or AssistantSearch()
-    fitting = await _fitting(call, wanted)
+    fitting = list(filter(wanted.fits, call.assistants.list()))
     fitting.sort(
         key=lambda assistant: getattr(assistant, wanted.sort_by or "updated_at"), reverse=wanted.sort_order != "asc"
     )
@@ -122,26 +116,22 @@ async def search(call: AgentCall, body: AssistantSearch | None = None) -> list[d
     return page if wanted.select is None else [{name: assistant[name] for name in wanted.select} for assistant in page]
 
 
-async def count(call: AgentCall, body: AssistantFilter | None = None) -> int:
+def count(call: AgentCall, body: AssistantFilter | None = None) -> int:
     """Count assistants."""
-    return len(await _fitting(call, body or AssistantFilter()))
+    return sum(map((body or AssistantFilter()).fits, call.assistants.list()))
 
 
-async def _fitting(call: AgentCall, wanted: AssistantFilter) -> list[Assistant]:
-    return [assistant for assistant in await call.run(lambda _: call.assistants.list()) if wanted.fits(assistant)]
+def get_versions(call: AgentCall, assistant_id: str, body: VersionSearch | None = None) -> list[dict[str, Any]]:
+    """List the versions of an assistant, the newest first; each was made when it was changed last."""
+    wanted, versions = body or VersionSearch(), call.assistants.versions(assistant_id)
+    fitting = [shown(version) for version in versions if contains(version.metadata, wanted.metadata or {})]
+    page = fitting[wanted.offset : wanted.offset + wanted.limit]
+    return [version | {"created_at": version.pop("updated_at")} for version in page]
 
 
-async def get_versions(call: AgentCall, assistant_id: str, body: VersionSearch | None = None) -> list[dict[str, Any]]:
-    """List the versions of an assistant, the newest first."""
-    wanted = body or VersionSearch()
-    versions = await call.run(lambda _: call.assistants.versions(assistant_id))
-    fitting = [version for version in versions if contains(version.metadata, wanted.metadata or {})]
-    return [_shown_version(version) for version in fitting[wanted.offset : wanted.offset + wanted.limit]]
-
-
-async def set_latest(call: AgentCall, assistant_id: str, body: Latest) -> dict[str, Any]:
+def set_latest(call: AgentCall, assistant_id: str, body: Latest) -> dict[str, Any]:
     """Make an earlier version of an assistant the present one."""
-    return shown(await call.run(lambda _: call.assistants.set_latest(assistant_id, body.version)))
+    return shown(call.assistants.set_latest(assistant_id, body.version))
 
 
 async def get_graph(call: AgentCall, assistant_id: str, *, xray: bool | int = False) -> dict[str, Any]:
@@ -159,9 +149,8 @@ async def get_graph(call: AgentCall, assistant_id: str, *, xray: bool | int = Fa
 
 async def get_schemas(call: AgentCall, assistant_id: str) -> dict[str, Any]:
     """Read the JSON schemas of an assistant's graph; None for each that cannot be described."""
-    assistant = await call.run(lambda _: call.assistants.get(assistant_id))
-    schemas = await _asked(call, assistant_id, _schemas)
-    return {"graph_id": assistant.graph_id, **schemas}
+    assistant = await call.run(call.assistants.get, assistant_id)
+    return {"graph_id": assistant.graph_id, **await _asked(call, assistant_id, _schemas)}
 
 
 async def get_subgraphs(call: AgentCall, assistant_id: str, *, recurse: bool = False) -> dict[str, Any]:
@@ -175,7 +164,7 @@ async def get_subgraph(call: AgentCall, assistant_id: str, namespace: str, *, re
 
 
 async def _asked(call: AgentCall, assistant_id: str, ask: Callable[[Graph], dict[str, Any]]) -> dict[str, Any]:
-    assistant = await call.run(lambda _: call.assistants.get(assistant_id))
+    assistant = await call.run(call.assistants.get, assistant_id)
     async with call.graphs.graph(assistant.graph_id, configured(assistant, "")) as graph:
         if not isinstance(graph, Pregel):
             msg = f"graph {assistant.graph_id!r} is a function that yields events: it has no nodes, and no schemas"
@@ -220,11 +209,6 @@ def shown(assistant: Assistant) -> dict[str, Any]:
     """Return an assistant in the form that clients read."""
     times = {"created_at": time_of(assistant.created_at), "updated_at": time_of(assistant.updated_at)}
     return msgspec.structs.asdict(assistant) | times
-
-
-def _shown_version(assistant: Assistant) -> dict[str, Any]:
-    version = shown(assistant)
-    return version | {"created_at": version.pop("updated_at")}
 
 
 ROUTES: Final = [

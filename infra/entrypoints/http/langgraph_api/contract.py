@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, ParamSpec, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ....ledger.ledger import Ledger
 from ...langgraph.saver import LedgerSaver
 from ...langgraph.store import LedgerBaseStore
 from ..access import Principal
@@ -21,6 +20,7 @@ from .runs import Runs
 
 PAGE_TOTAL: Final = "X-Pagination-Total"
 PAGE_NEXT: Final = "X-Pagination-Next"
+P = ParamSpec("P")
 T = TypeVar("T")
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 """The most that a page has."""
@@ -56,9 +56,9 @@ class AgentCall(HttpCall):
         """The assistants of the caller, for what runs in a worker thread."""
         return self.graphs.assistants(self.principal)
 
-    async def run(self, call: Callable[[Ledger], T]) -> T:
-        """Return the answer of a function of the blocking ledger of the caller, which runs in a worker thread."""
-        return await self.async_ledger.run(call)
+    async def run(self, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+        """Return the answer of a function that blocks, as all do that read `ledger`; it runs in a worker thread."""
+        return await self.async_ledger.run(lambda _: function(*arguments, **named))
 
     def page(self, entries: Sequence[T], offset: int, limit: int) -> list[T]:
         """Cut a page out of entries, which may end with the first one after it, and describe it in the headers."""
@@ -71,7 +71,7 @@ class AgentCall(HttpCall):
 
 def route(method: Method, path: str, handler: Callable[..., Any], *, is_reading: bool = False) -> Route:
     """
-    Return a route that is answered by a coroutine function of an `AgentCall` and what its annotations name.
+    Return a route that is answered by a function of an `AgentCall` and what its annotations name.
 
     What it returns is encoded; None is no body, and a `Response` is sent as it is. Keys that are not known are ignored.
     """
@@ -80,6 +80,7 @@ def route(method: Method, path: str, handler: Callable[..., Any], *, is_reading:
         path,
         handler,
         scope="read" if is_reading else None,
+        has_moment=False,
         is_strict=False,
         max_body_bytes=MAX_MESSAGES_BYTES,
     )

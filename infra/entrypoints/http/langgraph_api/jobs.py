@@ -25,12 +25,11 @@ from ....ledger.aio.live import AsyncLiveAnswer
 from ....ledger.threads import Threads
 from ...langgraph.saver import LedgerSaver
 from ..access import Principal
-from .answers import Answering, with_messages
+from .answers import Answering, let_go, resume, with_messages
 from .assistants import Assistant
 from .encoding import encode
 from .graph_events import events_of, events_of_runner
 from .graphs import Graphs
-from .questions import let_go, resume
 from .run_events import CUT, END, ERROR, METADATA, Packing
 from .run_records import BEGAN, CHECKPOINT, FAILURE, OUTCOME, Action, end_of, failure, namespace_of, own_metadata
 from .run_requests import NewRun

@@ -1,6 +1,7 @@
 """Threads as the ledger knows them: a chat, the checkpoints that agents have under its id, or both."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from heapq import merge
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -12,6 +13,7 @@ from chatledger.domain.versioned.namespaces import ASSISTANT, root_of
 from ....ledger.ledger import Ledger
 from ....ledger.threads import ThreadInfo, Threads, thread_info
 from .assistants import Assistants
+from .contract import AgentCall
 
 ASSISTANT_ID, GRAPH_ID = "assistant_id", "graph_id"
 _PAGE: Final = 32
@@ -60,27 +62,22 @@ class KnownThread(NamedTuple):
 
     @property
     def roots(self) -> list[str]:
-        """The namespaces of the assistants that have a state here; `""` is that of none."""
-        return roots_of(self.info)
+        """The namespaces of the assistants that have a state here, in the order in which they came up; `""` is that of none."""
+        return [] if self.info is None else list(dict.fromkeys(map(root_of, self.info.namespaces)))
 
 
-def roots_of(info: ThreadInfo | None) -> list[str]:
-    """Return the namespaces of the assistants that have a state on a thread, in the order in which they came up."""
-    return [] if info is None else list(dict.fromkeys(map(root_of, info.namespaces)))
-
-
-def find_thread(ledger: Ledger, assistants: Assistants, thread_id: str) -> KnownThread:
+def find_thread(call: AgentCall, thread_id: str) -> KnownThread:
     """
-    Look for a thread.
+    Look for a thread, in a worker thread.
 
     Raises:
         NotFoundError: There is none, or it is another user's.
     """
-    chat, info = read_thread_record(ledger, thread_id)
+    chat, info = read_thread_record(call.ledger, thread_id)
     if chat is None and info is None:
         msg = f"Thread with ID {thread_id} not found"
         raise NotFoundError(msg)
-    return _known(chat, info, assistants, {})
+    return _known(chat, info, call.assistants, {})
 
 
 def list_threads(ledger: Ledger, assistants: Assistants) -> Iterator[KnownThread]:
@@ -150,21 +147,16 @@ def _known(
 ) -> KnownThread:
     thread_id = chat.id if chat is not None else info.thread_id if info is not None else ""
     metadata: dict[str, Any] = {}
-    roots = roots_of(info)
+    roots = KnownThread(thread_id, chat, info, metadata).roots
     if len(roots) == 1 and roots[0]:
         assistant_id = roots[0].removeprefix(ASSISTANT)
         if assistant_id not in graphs:
-            graphs[assistant_id] = _graph_of(assistants, assistant_id)
+            graphs[assistant_id] = None
+            with suppress(NotFoundError):
+                graphs[assistant_id] = assistants.get(assistant_id).graph_id
         metadata[ASSISTANT_ID], graph_id = assistant_id, graphs[assistant_id]
         if graph_id is not None:
             metadata[GRAPH_ID] = graph_id
     if chat is not None and chat.metadata is not None:
         metadata |= chat.metadata
     return KnownThread(thread_id, chat, info, metadata)
-
-
-def _graph_of(assistants: Assistants, assistant_id: str) -> str | None:
-    try:
-        return assistants.get(assistant_id).graph_id
-    except NotFoundError:
-        return None

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from .run_events import END, ERROR, METADATA, RunEvent
-from .thread_streams import ThreadEventPlace
+from .run_streams import ThreadEventPlace
 
 RUN_NUMBERS: Final = 10**9
 """The numbers that a run has: that of an event is made of the run's place in the thread, and of the place in its stream."""

@@ -1,12 +1,12 @@
 """Routes of threads as a whole: their events, and LangGraph's thread protocol with its commands."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, Final, Literal, NoReturn, cast
+from contextlib import aclosing
+from typing import Any, Final, Literal, cast
 
 import msgspec
 from starlette.responses import Response
 
-from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import ChatledgerError, InvalidValueError, NotFoundError
 
 from ....clock import clock_ms
@@ -20,9 +20,8 @@ from .run_events import END, METADATA
 from .run_records import is_over
 from .run_requests import NewRun
 from .run_routes import begin_run
-from .run_streams import sent
+from .run_streams import ThreadEventPlace, list_all, place_after, read_thread, sent
 from .states import StatePlace, find_place, places_of, read_history, read_state
-from .thread_streams import ThreadEventPlace, list_all, place_after, read_thread
 from .threads import create_thread
 
 _LATELY_MS: Final = 10_000
@@ -57,13 +56,7 @@ async def join_thread(
     call: AgentCall, thread_id: str, *, stream_mode: list[str] | None = None, stream_modes: list[str] | None = None
 ) -> Response:
     """Follow all runs of a thread: those that are not over, and those to come; or from `Last-Event-ID` on."""
-    modes = {
-        mode
-        for parameter in (stream_mode, stream_modes)
-        for text in parameter or ()
-        for mode in text.split(",")
-        if mode
-    }
+    modes = {mode for text in (stream_mode or []) + (stream_modes or []) for mode in text.split(",") if mode}
     unknown = modes - set(_MODES)
     if unknown:
         msg = f"there is no stream_mode {', '.join(sorted(unknown))}; choose of {', '.join(_MODES)}"
@@ -75,16 +68,13 @@ async def join_thread(
 async def _joined(
     call: AgentCall, thread_id: str, place: ThreadEventPlace, modes: set[str]
 ) -> AsyncGenerator[ServerSentEvent]:
-    events = read_thread(call, thread_id, place)
-    try:
+    async with aclosing(read_thread(call, thread_id, place)) as events:
         async for run, at, event in events:
             if event.base == END:
                 done = encode({"status": "run_done", "run_id": run.run_id})
                 yield ServerSentEvent(done, METADATA, at.text if event.number else f"{at.run}-*")
             elif "run_modes" in modes or (event.base == METADATA and "lifecycle" in modes):
                 yield ServerSentEvent(event.data, event.name, at.text if event.number else None)
-    finally:
-        await events.aclose()
 
 
 async def follow(call: AgentCall, thread_id: str, body: Subscription) -> Response:
@@ -101,18 +91,16 @@ async def follow(call: AgentCall, thread_id: str, body: Subscription) -> Respons
         if not call.principal.may("write"):
             raise
         # A client follows a thread before its first run.
-        await call.run(lambda ledger: create_thread(ledger, call, thread_id, may_exist=True))
+        await call.run(create_thread, call, thread_id, may_exist=True)
     return sent(call, _followed(call, thread_id, body))
 
 
 async def _followed(call: AgentCall, thread_id: str, wanted: Subscription) -> AsyncGenerator[ServerSentEvent]:
-    since = wanted.since or 0
+    number = since = wanted.since or 0
     place = await _current(call, thread_id) if wanted.since is None else place_before(since)
-    events = read_thread(call, thread_id, place)
     translating: Translating | None = None
     current: str | None = None
-    number = since
-    try:
+    async with aclosing(read_thread(call, thread_id, place)) as events:
         async for run, at, event in events:
             if current != run.run_id or translating is None:
                 current, translating = run.run_id, Translating(run.metadata.get(GRAPH_ID))
@@ -123,8 +111,6 @@ async def _followed(call: AgentCall, thread_id: str, wanted: Subscription) -> As
                     continue
                 shown = envelope(run.run_id, at, part, translated, event.time_ms) | {"seq": number}
                 yield ServerSentEvent(encode(shown), translated.method, str(number))
-    finally:
-        await events.aclose()
 
 
 async def _current(call: AgentCall, thread_id: str) -> ThreadEventPlace:
@@ -140,44 +126,31 @@ async def _current(call: AgentCall, thread_id: str) -> ThreadEventPlace:
 
 async def command(call: AgentCall, thread_id: str, body: ProtocolCommand) -> dict[str, Any]:
     """Do what a command of the protocol says."""
-    try:
-        result = await _COMMANDS.get(body.method, _refused(body.method))(call, thread_id, body.params)
-    except (CommandError, ChatledgerError, RequestError, msgspec.ValidationError) as error:
-        return {"type": "error", "id": body.id, "error": _code(error), "message": str(error)}
-    applied = await _applied(call, thread_id, result.get("run_id"))
-    return {"type": "success", "id": body.id, "result": result, "meta": {"applied_through_seq": applied}}
-
-
-async def _applied(call: AgentCall, thread_id: str, run_id: str | None) -> int:
-    """Return the number of the last event before a run, after which the client that began it follows it; 0 for no run."""
-    if run_id is None:
-        return 0
-    ids = [run.run_id for run in await list_all(call, thread_id)]
-    return number_of(ThreadEventPlace(ids.index(run_id)), 0)
-
-
-def _refused(method: str) -> Callable[[AgentCall, str, Mapping[str, Any]], Awaitable[dict[str, Any]]]:
-    async def refuse(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> NoReturn:
-        del call, thread_id, params
-        if method in _UNSUPPORTED:
-            msg = f"{method} is of WebSocket connections; over HTTP the body of POST /stream/events subscribes"
-            raise CommandError(msg, "not_supported")
-        msg = f"Unknown protocol command: {method}"
-        raise CommandError(msg, "unknown_command")
-
-    return refuse
-
-
-def _code(error: Exception) -> str:
-    if isinstance(error, CommandError):
-        return error.code
-    if isinstance(error, NotFoundError):
-        return "no_such_run"
-    return (
-        "invalid_argument"
-        if isinstance(error, InvalidValueError | RequestError | msgspec.ValidationError)
-        else "unknown_error"
-    )
+    method = body.method
+    if method in _UNSUPPORTED:
+        code = "not_supported"
+        message = f"{method} is of WebSocket connections; over HTTP the body of POST /stream/events subscribes"
+    elif method not in _COMMANDS:
+        code, message = "unknown_command", f"Unknown protocol command: {method}"
+    else:
+        try:
+            result = await _COMMANDS[method](call, thread_id, body.params)
+        except CommandError as error:
+            code, message = error.code, str(error)
+        except NotFoundError as error:
+            code, message = "no_such_run", str(error)
+        except (InvalidValueError, RequestError, msgspec.ValidationError) as error:
+            code, message = "invalid_argument", str(error)
+        except ChatledgerError as error:
+            code, message = "unknown_error", str(error)
+        else:
+            applied = 0
+            if "run_id" in result:
+                # The number of the last event before the run, after which the client that began it follows it.
+                ids = [run.run_id for run in await list_all(call, thread_id)]
+                applied = number_of(ThreadEventPlace(ids.index(result["run_id"])), 0)
+            return {"type": "success", "id": body.id, "result": result, "meta": {"applied_through_seq": applied}}
+    return {"type": "error", "id": body.id, "error": code, "message": message}
 
 
 class _Begin(msgspec.Struct, kw_only=True):
@@ -232,30 +205,24 @@ class _Read(msgspec.Struct, kw_only=True):
 
 
 async def _start(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    run = await _begun(call, thread_id, params)
-    return {"run_id": run.run_id}
-
-
-async def _begun(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> MessageRun:
-    named = msgspec.convert(params, _Begin).assistant_id or await _usual_assistant(call, thread_id)
-    defaults = {"stream_mode": list(MODES), "stream_subgraphs": True, "if_not_exists": "create", **params}
-    return await begin_run(call, msgspec.convert(defaults | {"assistant_id": named}, NewRun), thread_id)
-
-
-async def _usual_assistant(call: AgentCall, thread_id: str) -> str:
-    thread = await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
-    assistant_id = thread.metadata.get(ASSISTANT_ID) or thread.metadata.get(GRAPH_ID)
+    """Begin a run; of the assistant that the thread names, unless the parameters name one."""
+    assistant_id: Any = msgspec.convert(params, _Begin).assistant_id
+    if not assistant_id:
+        metadata = (await call.run(find_thread, call, thread_id)).metadata
+        assistant_id = metadata.get(ASSISTANT_ID) or metadata.get(GRAPH_ID)
     if not isinstance(assistant_id, str):
         msg = f"thread {thread_id} names no assistant; send assistant_id"
         raise InvalidValueError(msg)
-    return assistant_id
+    defaults = {"stream_mode": list(MODES), "stream_subgraphs": True, "if_not_exists": "create", **params}
+    run = await begin_run(call, msgspec.convert(defaults | {"assistant_id": assistant_id}, NewRun), thread_id)
+    return {"run_id": run.run_id}
 
 
 async def _respond(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Answer what a run asked for, and go on."""
     # Any agent of the thread may have asked, not only the first that clients see. The answers of one call go to one agent.
     request = msgspec.convert(params, _Respond)
-    places = await call.run(lambda ledger: places_of(call, find_thread(ledger, call.assistants, thread_id)))
+    places = await call.run(lambda: places_of(call, find_thread(call, thread_id)))
     asking = {interrupt["id"]: place for place in places for interrupt in (await read_state(call, place))["interrupts"]}
     resume: dict[str, Any] = {}
     answered: StatePlace | None = None
@@ -268,8 +235,7 @@ async def _respond(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -
     more = {name: value for name in ("update", "goto") if (value := getattr(request, name)) is not None}
     about = {name: value for name in ("config", "metadata") if (value := getattr(request, name)) is not None}
     agent = {"assistant_id": answered.assistant.assistant_id} if answered is not None and answered.assistant else {}
-    run = await _begun(call, thread_id, {"command": {"resume": resume, **more}, **about, **agent})
-    return {"run_id": run.run_id}
+    return await _start(call, thread_id, {"command": {"resume": resume, **more}, **about, **agent})
 
 
 async def _inject(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,8 +245,7 @@ async def _inject(call: AgentCall, thread_id: str, params: Mapping[str, Any]) ->
         msg = "a message is given to the agent of the thread: a subgraph takes none"
         raise CommandError(msg, "not_supported")
     message = {name: value for name, value in msgspec.structs.asdict(request.message).items() if value is not None}
-    run = await _begun(call, thread_id, {"input": {"messages": [message]}})
-    return {"run_id": run.run_id}
+    return await _start(call, thread_id, {"input": {"messages": [message]}})
 
 
 async def _get_state(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -321,8 +286,7 @@ async def _fork(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> d
     if state is None or state["checkpoint_id"] != checkpoint_id:
         msg = f"thread {thread_id} has no checkpoint {checkpoint_id!r}"
         raise CommandError(msg, "no_such_checkpoint")
-    run = await _begun(call, thread_id, params)
-    return {"run_id": run.run_id, "thread_id": thread_id}
+    return {**await _start(call, thread_id, params), "thread_id": thread_id}
 
 
 async def _get_tree(call: AgentCall, thread_id: str, params: Mapping[str, Any]) -> dict[str, Any]:

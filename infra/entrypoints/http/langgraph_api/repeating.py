@@ -26,7 +26,7 @@ async def repeat(call: AgentCall, thread_id: str, regeneration_id: str) -> list[
 
     Only runs that were begun over this API are repeated here. Answers with the runs that were begun now.
     """
-    await call.run(lambda ledger: find_thread(ledger, call.assistants, check_id(thread_id, "thread_id")))
+    await call.run(find_thread, call, check_id(thread_id, "thread_id"))
     begun = await repeat_ready(
         call.runs, call.principal, call.async_ledger, thread_id, regeneration_id, with_failed=True
     )

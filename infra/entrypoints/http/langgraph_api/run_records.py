@@ -104,11 +104,6 @@ def failure_of(run: MessageRun) -> dict[str, str] | None:
     return None if run.status != "error" else {"error": "Error", "message": "the run failed"}
 
 
-def visible(run: MessageRun | None) -> MessageRun | None:
-    """Return a run that clients may see; None for one that was deleted."""
-    return None if run is None or is_deleted(run) else run
-
-
 def reason(run: MessageRun) -> dict[str, str] | None:
     """Return what a run failed with; None for one that did not, or was ended."""
     return failure_of(run) if run.metadata.get(OUTCOME) in {None, "error"} and run.status == "error" else None

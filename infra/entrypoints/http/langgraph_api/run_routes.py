@@ -1,8 +1,8 @@
 """Routes of runs: begun, followed, waited for, listed, ended and deleted."""
 
 import json
-from collections.abc import AsyncGenerator, Collection, Coroutine
-from typing import Any, Final, Literal, cast, get_args
+from collections.abc import AsyncGenerator, Collection
+from typing import Any, Final, Literal, TypeVar, cast, get_args
 from urllib.parse import quote
 from uuid import UUID
 
@@ -12,23 +12,25 @@ from langchain_core.utils.uuid import uuid7
 from starlette.responses import Response
 
 from chatledger.domain.chat.runs import MessageRun
-from chatledger.domain.errors import InvalidValueError, NotFoundError
+from chatledger.domain.errors import ChatledgerError, InvalidValueError, NotFoundError
 
 from ....ledger.ledger import Ledger
 from ....ledger.threads import Threads
 from ..problems import RequestError
-from ..server_sent_events import ServerSentEvent
+from ..routing import JSON
+from ..server_sent_events import EventStream, ServerSentEvent
 from .assistants import Assistant
-from .awaited import AwaitedAnswer
 from .contract import AgentCall, Limit, Offset, route
+from .encoding import encode
 from .graph_events import Mode
 from .known_threads import ASSISTANT_ID, GRAPH_ID, KnownThread, find_thread
-from .run_events import END, RunEvent
-from .run_records import Action, is_deleted, is_over, reason, shown_run, status_of_run
+from .run_events import END
+from .run_records import Action, failure, is_deleted, is_over, reason, shown_run, status_of_run
 from .run_requests import NewRun
-from .run_streams import find_run, position_after, read_run, sent, shown_events, values_of
+from .run_streams import HEARTBEAT_S, find_run, position_after, read_run, sent, shown_events, values_of
 from .threads import Ids, TimeToLive, create_thread, update_thread
 
+T = TypeVar("T")
 Status = Literal["pending", "running", "error", "success", "timeout", "interrupted"]
 Field = Literal[
     "run_id",
@@ -86,12 +88,12 @@ async def stream_stateless(call: AgentCall, body: NewRun) -> Response:
 
 async def wait(call: AgentCall, thread_id: str, body: NewRun) -> Response:
     """Begin a run, and wait for the values at its end."""
-    return _awaited(call, await begin_run(call, body, thread_id), may_cancel=body.on_disconnect == "cancel")
+    return _awaited(call, await begin_run(call, body, thread_id), body)
 
 
 async def wait_stateless(call: AgentCall, body: NewRun) -> Response:
     """Begin a run on a thread of its own, and wait for the values at its end."""
-    return _awaited(call, await begin_run(call, body, None), may_cancel=body.on_disconnect == "cancel")
+    return _awaited(call, await begin_run(call, body, None), body)
 
 
 async def get(call: AgentCall, thread_id: str, run_id: str) -> dict[str, Any]:
@@ -109,7 +111,7 @@ async def list_runs(
     select: list[Field] | None = None,
 ) -> list[dict[str, Any]]:
     """List the runs of a thread, the newest first."""
-    await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
+    await call.run(find_thread, call, thread_id)
     visible_runs = [run for run in await call.async_ledger.runs(thread_id) if not is_deleted(run)]
     # A run whose server died must not be listed as running for ever.
     settled = [await call.runs.settle(call.async_ledger, run) for run in reversed(visible_runs)]
@@ -156,7 +158,7 @@ async def cancel(
         raise NotFoundError(msg)
     await call.runs.cancel(call.async_ledger, run, action)
     if wait:
-        return _chunked(call, run, "join", _empty_at_end(call, run))
+        return _awaited(call, run, has_values=False)
     return Response(None, 202, _places(run, "join"))
 
 
@@ -169,7 +171,7 @@ async def cancel_many(call: AgentCall, body: ManyToCancel, *, action: Action = "
         )
         raise InvalidValueError(msg)
     if body.status is not None:
-        for run in await call.run(lambda ledger: _unended(ledger, body.status)):
+        for run in await call.run(_unended, call.ledger, body.status):
             await call.runs.cancel(call.async_ledger, run, action)
         return
     if body.thread_id is None or not body.run_ids:
@@ -208,9 +210,7 @@ async def begin_run(call: AgentCall, request: NewRun, thread_id: str | None) -> 
     place = request.place(namespace)
     stored = "|".join(filter(None, (namespace, place.get("checkpoint_ns"))))
     begins = (stored, place["checkpoint_id"]) if "checkpoint_id" in place else None
-    thread = await call.run(
-        lambda ledger: _prepared(ledger, call, new_id, assistant, begins, may_create=may_create, ttl=ttl)
-    )
+    thread = await call.run(_prepared, call, new_id, assistant, begins, may_create=may_create, ttl=ttl)
     metadata = {**assistant.metadata, **thread.metadata, **(request.metadata or {}), **_named(assistant)}
     return await call.runs.begin(
         call.principal,
@@ -227,18 +227,18 @@ async def _assistant(call: AgentCall, assistant_id: str) -> Assistant:
     try:
         return await call.graphs.assistant(call.principal, assistant_id)
     except NotFoundError as error:
-        graphs = ", ".join(call.graphs.names)
-        msg = (
-            f"Invalid assistant: '{assistant_id}'. Must be either:\n- A valid assistant UUID, or\n"
-            f"- One of the registered graphs: {graphs}"
-        )
-        raise RequestError(
-            404 if _is_uuid(assistant_id) else 422, _NOT_FOUND if _is_uuid(assistant_id) else msg
-        ) from error
+        try:
+            UUID(assistant_id)
+        except ValueError:
+            msg = (
+                f"Invalid assistant: '{assistant_id}'. Must be either:\n- A valid assistant UUID, or\n"
+                f"- One of the registered graphs: {', '.join(call.graphs.names)}"
+            )
+            raise RequestError(422, msg) from error
+        raise RequestError(404, _NOT_FOUND) from error
 
 
 def _prepared(
-    ledger: Ledger,
     call: AgentCall,
     thread_id: str,
     assistant: Assistant,
@@ -250,33 +250,25 @@ def _prepared(
     """Return the thread of a run, with a chat for the record of the run; `begins` is the checkpoint that it names, with its namespace."""
     named = _named(assistant)
     try:
-        thread = find_thread(ledger, call.assistants, thread_id)
+        thread = find_thread(call, thread_id)
     except NotFoundError:
         if not may_create:
             raise NotFoundError(_NOT_FOUND) from None
         thread = None
     # Before anything is written: a run that cannot begin leaves no thread behind.
     if begins is not None:
-        Threads(ledger).check_checkpoint(thread_id, *begins)
+        Threads(call.ledger).check_checkpoint(thread_id, *begins)
     if thread is None:
-        thread, _ = create_thread(ledger, call, thread_id, metadata=named, ttl=ttl)
+        thread, _ = create_thread(call, thread_id, metadata=named, ttl=ttl)
     recorded = {} if thread.chat is None else thread.chat.metadata or {}
     # Clients read from a thread's metadata which agent is at work on it, so the last one is named there.
     if thread.chat is None or any(recorded.get(name) != value for name, value in named.items()):
-        thread = update_thread(ledger, call, thread_id, named)
+        thread = update_thread(call, thread_id, named)
     return thread
 
 
 def _named(assistant: Assistant) -> dict[str, str]:
     return {GRAPH_ID: assistant.graph_id, ASSISTANT_ID: assistant.assistant_id}
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _unended(ledger: Ledger, status: str | None) -> list[MessageRun]:
@@ -327,68 +319,64 @@ def _followed(
     may_cancel: bool = False,
 ) -> Response:
     may_cancel = may_cancel or (request is not None and request.on_disconnect == "cancel")
-    events = read_run(call, run, after)
-    shown = shown_events(events, modes)
-    if may_cancel:
-        shown = _cancelling(call, run, shown)
-    return sent(call, shown, _places(run, "stream"), is_endless=False)
+    shown = shown_events(read_run(call, run, after), modes)
+    return sent(call, _cancelling(call, run, shown) if may_cancel else shown, _places(run, "stream"), is_endless=False)
 
 
-async def _cancelling(
-    call: AgentCall, run: MessageRun, events: AsyncGenerator[ServerSentEvent]
-) -> AsyncGenerator[ServerSentEvent]:
-    """Yield events; end the run when the reader goes before they end."""
+async def _cancelling(call: AgentCall, run: MessageRun, chunks: AsyncGenerator[T]) -> AsyncGenerator[T]:
+    """Yield events or another answer; end the run when the reader goes before the end."""
     has_ended = False
     try:
-        async for event in events:
-            has_ended = event.event == END
-            yield event
+        async for chunk in chunks:
+            has_ended = not isinstance(chunk, ServerSentEvent) or chunk.event == END
+            yield chunk
     finally:
         with anyio.CancelScope(shield=True):  # that the reader went has cancelled this
-            await events.aclose()
+            await chunks.aclose()
             if not has_ended and not call.service.stopping.is_set():
                 await call.runs.cancel(call.async_ledger, run, "interrupt")
 
 
-def _awaited(call: AgentCall, run: MessageRun, *, may_cancel: bool) -> Response:
-    return _chunked(call, run, "join", _result(call, run), may_cancel=may_cancel)
-
-
-async def _result(call: AgentCall, run: MessageRun) -> Any:
-    """Wait for the end of a run; return the values, or the error as `__error__`."""
-    ended = await call.runs.wait(call.async_ledger, run)
-    failed = reason(ended)
-    if failed is not None:
-        return {"__error__": failed}
-    values = await values_of(call, ended)
-    return await _last_values(call, ended) if values is None else values
-
-
-async def _last_values(call: AgentCall, run: MessageRun) -> Any:
-    """Return the last values of a run without checkpoints, from its stream."""
-    values: RunEvent | None = None
-    async for event in read_run(call, run):
-        values = event if event.name == "values" else values
-    return {} if values is None else msgspec.json.decode(values.data)
-
-
-async def _empty_at_end(call: AgentCall, run: MessageRun) -> Any:
-    await call.runs.wait(call.async_ledger, run)
-    return {}
-
-
-def _chunked(
-    call: AgentCall, run: MessageRun, way: str, result: Coroutine[Any, Any, Any], *, may_cancel: bool = False
+def _awaited(
+    call: AgentCall,
+    run: MessageRun,
+    request: NewRun | None = None,
+    *,
+    may_cancel: bool = False,
+    has_values: bool = True,
 ) -> Response:
-    async def cancel_run() -> None:
-        await call.runs.cancel(call.async_ledger, run, "interrupt")
+    """
+    Answer with the values at the end of a run, or with an empty object; white space keeps the connection open until then.
 
-    return AwaitedAnswer(
-        result,
+    When the server stops before that, the connection is closed without an end, so that clients come back to `Location`.
+    """
+    may_cancel = may_cancel or (request is not None and request.on_disconnect == "cancel")
+    result = _result(call, run, has_values=has_values)
+    return EventStream(
+        _cancelling(call, run, result) if may_cancel else result,
         stopping=call.service.stopping,
-        headers=_places(run, way),
-        gone=cancel_run if may_cancel else None,
+        headers={**_places(run, "join"), "Content-Type": JSON},
+        heartbeat=b"\n",
+        heartbeat_s=HEARTBEAT_S,
+        retry_ms=None,
+        end_s=0,
     )
+
+
+async def _result(call: AgentCall, run: MessageRun, *, has_values: bool) -> AsyncGenerator[bytes]:
+    """Wait for the end of a run; yield the values, or an error as `__error__`."""
+    values: Any = None
+    try:
+        ended = await call.runs.wait(call.async_ledger, run)
+        failed = reason(ended) if has_values else None
+        if has_values and failed is None:
+            values = await values_of(call, ended)
+            if values is None:  # a run without checkpoints: they are in its stream
+                async for event in read_run(call, ended):
+                    values = msgspec.Raw(event.data) if event.name == "values" else values
+    except ChatledgerError as error:
+        failed = failure(error)
+    yield encode({"__error__": failed} if failed is not None else {} if values is None else values)
 
 
 ROUTES: Final = [

@@ -30,11 +30,11 @@ from ....ledger.ledger import Ledger
 from ..access import Principal
 from ..problems import RequestError
 from ..service import RUN_STREAM, Service
+from .answers import let_go, list_asking
 from .assistants import Assistant
 from .encoding import encode
 from .graphs import Graphs
 from .jobs import Job
-from .questions import let_go, list_asking
 from .run_events import END, ERROR, Packing
 from .run_records import (
     CANCEL,

@@ -123,7 +123,7 @@ async def post_history(call: AgentCall, thread_id: str, body: HistoryOf | None =
         msg = "all_namespaces reads the states of all agents: leave out checkpoint, checkpoint_ns and assistant_id"
         raise InvalidValueError(msg)
     if wanted.all_namespaces:
-        thread = await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
+        thread = await call.run(find_thread, call, thread_id)
         place = StatePlace(thread, "", None, None)
     else:
         place = await find_place(call, thread_id, _checked(checkpoint), wanted.assistant_id)

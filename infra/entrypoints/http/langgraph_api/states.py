@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, NamedTuple, cast
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointMetadata
 from langgraph.errors import InvalidUpdateError
 from langgraph.pregel import Pregel
 from langgraph.types import PregelTask, StateSnapshot, StateUpdate
@@ -12,17 +13,15 @@ from langgraph.types import PregelTask, StateSnapshot, StateUpdate
 from chatledger.domain.errors import ChatledgerError, InvalidValueError, NotFoundError
 from chatledger.domain.versioned.namespaces import ASSISTANT, assistant_of, root_of
 
-from ....ledger.ledger import Ledger
 from ....ledger.threads import Threads
-from ...langgraph.saver import LedgerSaver
-from ...langgraph.threads import ThreadState as StoredState
+from ...langgraph.threads import ThreadState
 from ..access import Principal
+from .answers import give_up, list_asking
 from .assistants import Assistant, Assistants
 from .contract import AgentCall
 from .encoding import interrupt_of, time_of
 from .graphs import Graph, configured
 from .known_threads import ASSISTANT_ID, GRAPH_ID, KnownThread, find_thread
-from .questions import give_up, list_asking
 
 Checkpoint = Mapping[str, Any]
 """The place of a checkpoint, as clients send it: any of `checkpoint_ns`, `checkpoint_id` and `checkpoint_map`."""
@@ -57,10 +56,6 @@ class StatePlace(NamedTuple):
         """Return a namespace as it is stored."""
         return "|".join(part for part in (self.root, inner) if part)
 
-    def saver(self, call: AgentCall) -> LedgerSaver:
-        """Return the saver that sees only this state, and those of the subgraphs."""
-        return call.saver.for_namespace(self.root)
-
     def configurable(self, checkpoint: Checkpoint | None) -> dict[str, Any]:
         """Return the part of the config that names the checkpoint."""
         named = {name: value for name, value in (checkpoint or {}).items() if value is not None}
@@ -88,11 +83,7 @@ async def find_place(
         NotFoundError: There is no such thread or assistant.
         InvalidValueError: There are several assistants, and none is named.
     """
-
-    def find(ledger: Ledger) -> StatePlace:
-        return place_of(call, find_thread(ledger, call.assistants, thread_id), checkpoint, assistant_id)
-
-    return await call.run(find)
+    return await call.run(lambda: place_of(call, find_thread(call, thread_id), checkpoint, assistant_id))
 
 
 def place_of(
@@ -170,12 +161,13 @@ async def opened(call: AgentCall, place: StatePlace) -> AsyncGenerator[Graph | N
         yield None
         return
     async with call.graphs.graph(place.graph_id, place.config(None)) as graph:
-        yield graph.copy({"checkpointer": place.saver(call)}) if isinstance(graph, Pregel) else None
+        # The saver sees only this state, and those of the subgraphs.
+        yield graph.copy({"checkpointer": call.saver.for_namespace(place.root)}) if isinstance(graph, Pregel) else None
 
 
 async def read_snapshot(
     call: AgentCall, place: StatePlace, checkpoint: Checkpoint | None = None, *, subgraphs: bool = False
-) -> StateSnapshot | StoredState | None:
+) -> StateSnapshot | None:
     """Read a state, as the graph gives it or as it is stored; None where there is none."""
     async with opened(call, place) as graph:
         if graph is not None:
@@ -184,8 +176,9 @@ async def read_snapshot(
             # Where there is no checkpoint, LangGraph gives an empty snapshot.
             return None if snapshot.metadata is None and snapshot.created_at is None else snapshot
     wanted = place.configurable(checkpoint)
-    saver, namespace = place.saver(call), place.stored(wanted["checkpoint_ns"])
-    return await saver.aget_thread_state(place.thread.thread_id, namespace, wanted.get("checkpoint_id"))
+    saver, namespace = call.saver.for_namespace(place.root), place.stored(wanted["checkpoint_ns"])
+    stored = await saver.aget_thread_state(place.thread.thread_id, namespace, wanted.get("checkpoint_id"))
+    return None if stored is None else _as_snapshot(place, stored)
 
 
 async def read_state(
@@ -216,7 +209,7 @@ async def read_history(
     wanted = place.configurable(checkpoint)
     if before is not None:
         named = place.thread.thread_id, None if all_namespaces else place.stored(wanted["checkpoint_ns"]), before
-        await call.run(lambda ledger: Threads(ledger).check_checkpoint(*named))
+        await call.run(Threads(call.ledger).check_checkpoint, *named)
     async with opened(call, place) as graph:
         if graph is not None:
             earlier: RunnableConfig | None = None
@@ -230,7 +223,7 @@ async def read_history(
     states: list[dict[str, Any]] = []
     async for state in _stored_history(call, place, namespace, before=before, only=wanted.get("checkpoint_id")):
         if all(state.metadata.get(key) == value for key, value in (metadata or {}).items()):
-            states.append(shown_state(place, state))
+            states.append(shown_state(place, _as_snapshot(place, state)))
             if len(states) == limit:
                 break
     return states
@@ -238,9 +231,9 @@ async def read_history(
 
 async def _stored_history(
     call: AgentCall, place: StatePlace, namespace: str | None, *, before: str | None, only: str | None
-) -> AsyncIterator[StoredState]:
+) -> AsyncIterator[ThreadState]:
     """Yield the states of a namespace as they are stored, the newest first, some at a time; or only that at a checkpoint."""
-    saver, thread_id = place.saver(call), place.thread.thread_id
+    saver, thread_id = call.saver.for_namespace(place.root), place.thread.thread_id
     if only is not None:
         state = await saver.aget_thread_state(thread_id, namespace, only)
         if state is not None and (before is None or only < before):
@@ -266,7 +259,7 @@ async def update_state(
     thread_id, wanted = place.thread.thread_id, place.configurable(checkpoint)
     if "checkpoint_id" in wanted:
         named = place.stored(wanted["checkpoint_ns"]), wanted["checkpoint_id"]
-        await call.run(lambda ledger: Threads(ledger).check_checkpoint(thread_id, *named))
+        await call.run(Threads(call.ledger).check_checkpoint, thread_id, *named)
     async with call.runs.starting(thread_id):
         # A run that is at work cannot write after this: it would fail, and its answer would be lost.
         await call.runs.check_idle(call.async_ledger, thread_id, place.root)
@@ -312,32 +305,44 @@ def refused() -> Generator[None]:
         raise InvalidValueError(str(error)) from error
 
 
-def shown_state(place: StatePlace, state: StateSnapshot | StoredState | None) -> dict[str, Any]:
+def _as_snapshot(place: StatePlace, stored: ThreadState) -> StateSnapshot:
+    """Return a state as it is stored in the form in which a graph would give it."""
+
+    def config(checkpoint: Mapping[str, str]) -> RunnableConfig:
+        return {"configurable": {**checkpoint, "checkpoint_ns": place.inner(checkpoint["checkpoint_ns"])}}
+
+    return StateSnapshot(
+        values=stored.values,
+        next=tuple(stored.next),
+        config=config(stored.checkpoint),
+        metadata=cast("CheckpointMetadata", stored.metadata),
+        created_at=time_of(stored.created_at),
+        parent_config=None if stored.parent_checkpoint is None else config(stored.parent_checkpoint),
+        # A task that has not written yet has no id here, as only the graph could make it.
+        tasks=tuple(
+            PregelTask(cast("str", task.id), task.name, (), error=task.error, interrupts=tuple(task.interrupts))
+            for task in stored.tasks
+        ),
+        interrupts=tuple(stored.interrupts),
+    )
+
+
+def shown_state(place: StatePlace, state: StateSnapshot | None) -> dict[str, Any]:
     """Return a state in the form that clients read; `checkpoint_ns` beside it is the namespace as it is stored."""
-    shown: dict[str, Any] = {"values": {}, "next": [], "tasks": [], "metadata": None, "created_at": None}
-    checkpoint: dict[str, Any] | None = None
-    parent: dict[str, Any] | None = None
-    interrupts: list[Any] = []
-    if isinstance(state, StateSnapshot):
-        checkpoint = _shown_checkpoint(state.config)
-        parent = None if state.parent_config is None else _shown_checkpoint(state.parent_config)
-        shown |= {"values": state.values, "next": list(state.next), "metadata": state.metadata}
-        shown |= {"created_at": state.created_at, "tasks": [_shown_task(place, task) for task in state.tasks]}
-        interrupts = [interrupt_of(interrupt) for interrupt in state.interrupts]
-    elif state is not None:
-        checkpoint = _inner_checkpoint(place, state.checkpoint)
-        parent = None if state.parent_checkpoint is None else _inner_checkpoint(place, state.parent_checkpoint)
-        shown |= {"values": state.values, "next": state.next, "metadata": state.metadata}
-        shown |= {"created_at": time_of(state.created_at), "tasks": _stored_tasks(state)}
-        interrupts = [interrupt_of(interrupt) for interrupt in state.interrupts]
-    inner = "" if checkpoint is None else checkpoint["checkpoint_ns"]
-    return shown | {
+    checkpoint = None if state is None else _shown_checkpoint(state.config)
+    parent = None if state is None or state.parent_config is None else _shown_checkpoint(state.parent_config)
+    return {
+        "values": {} if state is None else state.values,
+        "next": [] if state is None else list(state.next),
+        "tasks": [] if state is None else [_shown_task(place, task) for task in state.tasks],
+        "metadata": None if state is None else state.metadata,
+        "created_at": None if state is None else state.created_at,
         "checkpoint": checkpoint,
         "parent_checkpoint": parent,
-        "interrupts": interrupts,
+        "interrupts": [] if state is None else list(map(interrupt_of, state.interrupts)),
         "checkpoint_id": None if checkpoint is None else checkpoint["checkpoint_id"],
         "parent_checkpoint_id": None if parent is None else parent["checkpoint_id"],
-        "checkpoint_ns": place.stored(inner),
+        "checkpoint_ns": place.stored("" if checkpoint is None else checkpoint["checkpoint_ns"]),
     }
 
 
@@ -347,10 +352,6 @@ def _shown_checkpoint(config: RunnableConfig) -> dict[str, Any]:
     if configurable.get("checkpoint_map"):
         shown["checkpoint_map"] = configurable["checkpoint_map"]
     return {"checkpoint_id": None, "checkpoint_ns": "", **shown}
-
-
-def _inner_checkpoint(place: StatePlace, stored: Mapping[str, str]) -> dict[str, Any]:
-    return {**{name: stored[name] for name in _KEYS}, "checkpoint_ns": place.inner(stored["checkpoint_ns"])}
 
 
 def _shown_task(place: StatePlace, task: PregelTask) -> dict[str, Any]:
@@ -367,22 +368,6 @@ def _shown_task(place: StatePlace, task: PregelTask) -> dict[str, Any]:
         "state": shown_state(place, state) if is_snapshot else None,
         "result": task.result,
     }
-
-
-def _stored_tasks(state: StoredState) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": task.id,
-            "name": task.name,
-            "path": [],
-            "error": None if task.error is None else shown_error(task.error),
-            "interrupts": [interrupt_of(interrupt) for interrupt in task.interrupts],
-            "checkpoint": None,
-            "state": None,
-            "result": None,
-        }
-        for task in state.tasks
-    ]
 
 
 def shown_error(error: Any) -> str:

@@ -1,5 +1,6 @@
 """Routes of threads: made, found, changed, copied, pruned and deleted."""
 
+from contextlib import suppress
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -8,10 +9,9 @@ from langgraph.types import StateUpdate
 
 from chatledger.domain.errors import NotFoundError
 
-from ....ledger.ledger import Ledger
 from .contract import AgentCall, Limit, Offset, route
 from .graph_events import command_of
-from .known_threads import KnownThread, find_thread
+from .known_threads import find_thread
 from .states import place_of, write_supersteps
 from .threads import (
     Field,
@@ -38,6 +38,12 @@ class Update(msgspec.Struct):
     values: Any = None
     command: dict[str, Any] | None = None
     as_node: str | None = None
+
+    @property
+    def state(self) -> StateUpdate:
+        """The write as the graph takes it."""
+        values: Any = self.values if self.command is None else command_of(self.command)
+        return StateUpdate(values, self.as_node)
 
 
 class Superstep(msgspec.Struct):
@@ -85,27 +91,22 @@ async def create(call: AgentCall, body: NewThread | None = None) -> dict[str, An
     """Make a thread."""
     new = body or NewThread()
     thread_id = str(uuid7()) if new.thread_id is None else new.thread_id
-
-    def make(ledger: Ledger) -> tuple[KnownThread, bool]:
-        may_exist = new.if_exists == "do_nothing"
-        return create_thread(ledger, call, thread_id, metadata=new.metadata, ttl=_ttl(new.ttl), may_exist=may_exist)
-
+    may_exist = new.if_exists == "do_nothing"
     async with call.runs.starting(thread_id):  # a client that chose the id may begin a run before the steps are there
-        thread, is_new = await call.run(make)
+        thread, is_new = await call.run(
+            create_thread, call, thread_id, metadata=new.metadata, ttl=_ttl(new.ttl), may_exist=may_exist
+        )
         if new.supersteps and is_new:
             try:
-                place = await call.run(lambda _: place_of(call, thread))
-                await write_supersteps(call, place, [list(map(_written, step.updates)) for step in new.supersteps])
+                place = await call.run(place_of, call, thread)
+                await write_supersteps(
+                    call, place, [[write.state for write in step.updates] for step in new.supersteps]
+                )
             except Exception:
                 # The client asked for a thread with these steps: one without them would be in its way when it tries again.
-                await call.run(lambda ledger: delete_thread(ledger, call, thread_id))
+                await call.run(delete_thread, call, thread_id)
                 raise
     return await _shown(call, thread_id)
-
-
-def _written(update: Update) -> StateUpdate:
-    values: Any = update.values if update.command is None else command_of(update.command)
-    return StateUpdate(values, update.as_node)
 
 
 async def get(call: AgentCall, thread_id: str, include: str = "") -> dict[str, Any]:
@@ -115,15 +116,15 @@ async def get(call: AgentCall, thread_id: str, include: str = "") -> dict[str, A
 
 async def update(call: AgentCall, thread_id: str, body: ThreadChange) -> dict[str, Any] | None:
     """Merge metadata into those of a thread, and set its end."""
-    await call.run(lambda ledger: update_thread(ledger, call, thread_id, body.metadata, _ttl(body.ttl)))
+    await call.run(update_thread, call, thread_id, body.metadata, _ttl(body.ttl))
     if "return=minimal" in call.request.headers.get("prefer", ""):
         return None
     return await _shown(call, thread_id)
 
 
-async def delete(call: AgentCall, thread_id: str) -> None:
+def delete(call: AgentCall, thread_id: str) -> None:
     """Delete a thread."""
-    await call.run(lambda ledger: delete_thread(ledger, call, thread_id))
+    delete_thread(call, thread_id)
 
 
 async def search(call: AgentCall, body: ThreadSearch | None = None) -> list[dict[str, Any]]:
@@ -149,32 +150,26 @@ async def count(call: AgentCall, body: ThreadFilter | None = None) -> int:
 async def copy(call: AgentCall, thread_id: str) -> dict[str, Any]:
     """Copy a thread, under a new id."""
     new_id = str(uuid7())
-    await call.run(lambda ledger: copy_thread(ledger, call, thread_id, new_id))
+    await call.run(copy_thread, call, thread_id, new_id)
     return await _shown(call, new_id)
 
 
-async def prune(call: AgentCall, body: Pruning) -> dict[str, int]:
+def prune(call: AgentCall, body: Pruning) -> dict[str, int]:
     """Remove all but the newest checkpoints of threads, or the threads."""
-
-    def prune_all(ledger: Ledger) -> int:
-        pruned = 0
-        for thread_id in dict.fromkeys(body.thread_ids):
-            try:
-                if body.strategy == "keep_latest":
-                    find_thread(ledger, call.assistants, thread_id)
-                    call.saver.prune([thread_id])
-                else:
-                    delete_thread(ledger, call, thread_id)
-            except NotFoundError:
-                continue
+    pruned = 0
+    for thread_id in dict.fromkeys(body.thread_ids):
+        with suppress(NotFoundError):
+            if body.strategy == "keep_latest":
+                find_thread(call, thread_id)
+                call.saver.prune([thread_id])
+            else:
+                delete_thread(call, thread_id)
             pruned += 1
-        return pruned
-
-    return {"pruned_count": await call.run(prune_all)}
+    return {"pruned_count": pruned}
 
 
 async def _shown(call: AgentCall, thread_id: str, *, with_ttl: bool = False) -> dict[str, Any]:
-    thread = await call.run(lambda ledger: find_thread(ledger, call.assistants, thread_id))
+    thread = await call.run(find_thread, call, thread_id)
     [shown] = await shown_threads(call, [thread])
     return {**shown, "ttl": shown_ttl(thread.chat)} if with_ttl else shown
 

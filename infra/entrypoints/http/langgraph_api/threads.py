@@ -16,9 +16,7 @@ from chatledger.domain.errors import AlreadyExistsError, InvalidValueError, NotF
 from chatledger.domain.values import Chat, MemberRole
 
 from ....clock import clock_ms
-from ....ledger.ledger import Ledger
 from ....ledger.threads import Threads
-from ...langgraph.threads import ThreadState as StoredState
 from .contract import AgentCall
 from .encoding import interrupt_of, time_of, to_plain
 from .known_threads import KnownThread, count_threads, find_thread, list_newest, list_threads
@@ -125,7 +123,6 @@ def contains(value: Any, wanted: Any) -> bool:
 
 
 def create_thread(
-    ledger: Ledger,
     call: AgentCall,
     thread_id: str,
     *,
@@ -139,17 +136,14 @@ def create_thread(
     Raises:
         AlreadyExistsError: There is one of that id, and `may_exist` is not set; or it is another user's.
     """
+    owner = call.principal.owner
     try:
-        present = find_thread(ledger, call.assistants, thread_id)
+        present = find_thread(call, thread_id)
     except NotFoundError:
         own, members = _without_members(call, metadata or {})
-        others: dict[str, MemberRole] = {
-            name: role for name, role in (members or {}).items() if name != call.principal.owner
-        }
+        others: dict[str, MemberRole] = {name: role for name, role in (members or {}).items() if name != owner}
         try:
-            chat = ledger.create_chat(
-                thread_id, call.principal.owner, metadata=own, ttl_seconds=seconds_of(ttl), members=others
-            )
+            chat = call.ledger.create_chat(thread_id, owner, metadata=own, ttl_seconds=seconds_of(ttl), members=others)
         except AlreadyExistsError:
             present = None
         else:
@@ -180,7 +174,7 @@ def _without_members(call: AgentCall, metadata: dict[str, Any]) -> tuple[dict[st
 
 
 def update_thread(
-    ledger: Ledger, call: AgentCall, thread_id: str, metadata: dict[str, Any] | None, ttl: TimeToLive | None = None
+    call: AgentCall, thread_id: str, metadata: dict[str, Any] | None, ttl: TimeToLive | None = None
 ) -> KnownThread:
     """
     Merge metadata into those of a thread, and set its end, in a worker thread. Where they name members, it has no others then.
@@ -189,7 +183,7 @@ def update_thread(
         AccessDeniedError: The user's role does not allow it.
         NotFoundError: There is no such thread.
     """
-    thread = find_thread(ledger, call.assistants, thread_id)
+    ledger, thread = call.ledger, find_thread(call, thread_id)
     metadata, members = _without_members(call, metadata or {})
     if thread.chat is None:
         ledger.upsert_chat(thread_id, call.principal.owner if thread.owner is None else thread.owner)
@@ -197,30 +191,29 @@ def update_thread(
         ledger.update_chat(thread_id, metadata=metadata, ttl_seconds=seconds_of(ttl))
     if members is not None:
         ledger.set_members(thread_id, members)
-    return find_thread(ledger, call.assistants, thread_id)
+    return find_thread(call, thread_id)
 
 
-def delete_thread(ledger: Ledger, call: AgentCall, thread_id: str) -> None:
+def delete_thread(call: AgentCall, thread_id: str) -> None:
     """
     Delete a thread with all that was said and done on it, in a worker thread.
 
     Raises:
         NotFoundError: There is no such thread.
     """
-    thread = find_thread(ledger, call.assistants, thread_id)
-    if thread.chat is not None:
-        ledger.delete_chat(thread_id)
-    Threads(ledger).delete(thread_id)
+    if find_thread(call, thread_id).chat is not None:
+        call.ledger.delete_chat(thread_id)
+    Threads(call.ledger).delete(thread_id)
 
 
-def copy_thread(ledger: Ledger, call: AgentCall, thread_id: str, new_id: str) -> KnownThread:
+def copy_thread(call: AgentCall, thread_id: str, new_id: str) -> None:
     """
     Copy a thread: its metadata, the messages of its active branch, and the states with their histories; in a worker thread.
 
     Raises:
         NotFoundError: There is no such thread.
     """
-    thread = find_thread(ledger, call.assistants, thread_id)
+    ledger, thread = call.ledger, find_thread(call, thread_id)
     metadata = dict(thread.metadata)
     # A user's copy is that user's own; a caller that acts for everybody leaves it to the owner of the thread.
     owner = call.principal.owner if thread.owner is None or call.principal.user_id is not None else thread.owner
@@ -232,7 +225,6 @@ def copy_thread(ledger: Ledger, call: AgentCall, thread_id: str, new_id: str) ->
         ledger.fork_chat(thread_id, head, new_chat_id=new_id, metadata=metadata)
     if thread.info is not None:
         Threads(ledger).copy(thread_id, new_id)
-    return find_thread(ledger, call.assistants, new_id)
 
 
 def seconds_of(ttl: TimeToLive | None) -> float | None:
@@ -261,21 +253,15 @@ def shown_ttl(chat: Chat | None) -> dict[str, Any] | None:
 async def look_at(call: AgentCall, threads: Sequence[KnownThread]) -> list[Look]:
     """Read the states of threads."""
 
-    def read(ledger: Ledger, thread: KnownThread) -> tuple[StatePlace | None, list[StatePlace], list[MessageRun]]:
-        unended = [] if thread.chat is None else ledger.runs(thread.thread_id, is_ended=False)
-        return _usual_place(call, thread), places_of(call, thread), unended
+    def read(thread: KnownThread) -> tuple[StatePlace | None, list[StatePlace], list[MessageRun]]:
+        usual: StatePlace | None = None
+        with suppress(InvalidValueError):  # there are states of several assistants
+            usual = None if thread.info is None else place_of(call, thread)
+        unended = [] if thread.chat is None else call.ledger.runs(thread.thread_id, is_ended=False)
+        return usual, places_of(call, thread), unended
 
-    read_all = await call.run(lambda ledger: [read(ledger, thread) for thread in threads])
+    read_all = await call.run(lambda: list(map(read, threads)))
     return [await _look(call, *parts) for parts in read_all]
-
-
-def _usual_place(call: AgentCall, thread: KnownThread) -> StatePlace | None:
-    if thread.info is None:
-        return None
-    try:
-        return place_of(call, thread)
-    except InvalidValueError:
-        return None  # of several assistants
 
 
 async def _look(
@@ -298,7 +284,7 @@ async def _look(
         task.id: [interrupt_of(interrupt) for interrupt in task.interrupts]
         for state in asking
         for task in state.tasks
-        if task.interrupts and task.id is not None
+        if task.interrupts and task.id
     }
     failed = None if own is None else _failure(own)
     status: Status = "error" if failed is not None else "idle"
@@ -310,7 +296,7 @@ async def _look(
     )
 
 
-def _failure(state: StateSnapshot | StoredState) -> Any:
+def _failure(state: StateSnapshot) -> Any:
     """Return what a task failed with; None where none did, or another one asks something."""
     if any(task.interrupts for task in state.tasks):
         return None
@@ -346,28 +332,23 @@ async def shown_threads(
         looks = await look_at(call, threads) if _OF_STATE & named else [Look()] * len(threads)
     selected: list[dict[str, Any]] = []
     for thread, look in zip(threads, looks, strict=True):
-        shown = shown_thread(thread, look)
+        shown = {
+            "thread_id": thread.thread_id,
+            "created_at": time_of(thread.created_at),
+            "updated_at": time_of(thread.updated_at),
+            "state_updated_at": time_of(thread.state_updated_at),
+            "metadata": thread.metadata,
+            "status": look.status,
+            "config": {},
+            "values": look.values,
+            "interrupts": look.interrupts,
+            "error": look.error,
+        }
         picked = dict(shown) if select is None else {str(name): shown.get(name, {}) for name in select}
         if paths:
             picked["extracted"] = {alias: _extracted(shown, path) for alias, path in paths.items()}
         selected.append(picked)
     return selected
-
-
-def shown_thread(thread: KnownThread, look: Look) -> dict[str, Any]:
-    """Return a thread in the form that clients read."""
-    return {
-        "thread_id": thread.thread_id,
-        "created_at": time_of(thread.created_at),
-        "updated_at": time_of(thread.updated_at),
-        "state_updated_at": time_of(thread.state_updated_at),
-        "metadata": thread.metadata,
-        "status": look.status,
-        "config": {},
-        "values": look.values,
-        "interrupts": look.interrupts,
-        "error": look.error,
-    }
 
 
 def parse_path(path: str) -> list[str | int]:
@@ -412,50 +393,41 @@ async def find_threads(
         The threads, and their states where these had to be read.
     """
     if sort_by == "status":  # which is in no index: all states are read
-        everything = await call.run(lambda ledger: _ordered(ledger, call, wanted, "thread_id", ascending=True))
-        looked = [pair for pair in await _looked(call, list(everything)) if wanted.fits_look(pair[1])]
-        looked.sort(key=lambda pair: (pair[1].status, pair[0].thread_id), reverse=not ascending)
-        return _parts(looked[:until])
-    ordered = await call.run(lambda ledger: _ordered(ledger, call, wanted, sort_by, ascending=ascending))
-    if not wanted.needs_look:
-        return await call.run(lambda _: list(islice(ordered, until))), None
+        ordered, chunk_size = await call.run(_ordered, call, wanted, "thread_id", ascending=True), None
+    else:
+        ordered, chunk_size = await call.run(_ordered, call, wanted, sort_by, ascending=ascending), _CHUNK
+        if not wanted.needs_look:
+            return await call.run(lambda: list(islice(ordered, until))), None
     fits: list[tuple[KnownThread, Look]] = []
-    while chunk := await call.run(lambda _: list(islice(ordered, _CHUNK))):
-        fits += [pair for pair in await _looked(call, chunk) if wanted.fits_look(pair[1])]
-        if until is not None and len(fits) >= until:
+    while chunk := await call.run(lambda: list(islice(ordered, chunk_size))):
+        looked = zip(chunk, await look_at(call, chunk), strict=True)
+        fits += [pair for pair in looked if wanted.fits_look(pair[1])]
+        if chunk_size is not None and until is not None and len(fits) >= until:
             break
-    return _parts(fits[:until])
+    if sort_by == "status":
+        fits.sort(key=lambda pair: (pair[1].status, pair[0].thread_id), reverse=not ascending)
+    fits = fits[:until]
+    return [thread for thread, _ in fits], [look for _, look in fits]
 
 
-def _ordered(
-    ledger: Ledger, call: AgentCall, wanted: ThreadFilter, sort_by: SortBy, *, ascending: bool
-) -> Iterator[KnownThread]:
+def _ordered(call: AgentCall, wanted: ThreadFilter, sort_by: SortBy, *, ascending: bool) -> Iterator[KnownThread]:
     """Return the threads that fit without a look at their states, in order; those that changed last are read as far as the caller goes on."""
     if wanted.ids is None and sort_by == "updated_at" and not ascending:
-        return filter(wanted.fits, list_newest(ledger, call.assistants))
-    threads = list_threads(ledger, call.assistants) if wanted.ids is None else _named_threads(ledger, call, wanted.ids)
+        return filter(wanted.fits, list_newest(call.ledger, call.assistants))
+    threads = list_threads(call.ledger, call.assistants) if wanted.ids is None else _named_threads(call, wanted.ids)
     key: Callable[[KnownThread], Any] = lambda thread: (getattr(thread, sort_by), thread.thread_id)  # noqa: E731
     return iter(sorted(filter(wanted.fits, threads), key=key, reverse=not ascending))
 
 
-def _named_threads(ledger: Ledger, call: AgentCall, ids: Iterable[str]) -> Iterator[KnownThread]:
+def _named_threads(call: AgentCall, ids: Iterable[str]) -> Iterator[KnownThread]:
     for thread_id in dict.fromkeys(ids):
         with suppress(NotFoundError, InvalidValueError):
-            yield find_thread(ledger, call.assistants, thread_id)
+            yield find_thread(call, thread_id)
 
 
 async def count_fitting(call: AgentCall, wanted: ThreadFilter) -> int:
     """Count the threads that fit; without a filter a row of the index is read for each."""
     if wanted.is_empty:
-        return await call.run(count_threads)
+        return await call.run(count_threads, call.ledger)
     threads, _ = await find_threads(call, wanted, sort_by="thread_id", ascending=True)
     return len(threads)
-
-
-async def _looked(call: AgentCall, threads: Sequence[KnownThread]) -> list[tuple[KnownThread, Look]]:
-    return list(zip(threads, await look_at(call, threads), strict=True))
-
-
-def _parts(looked: Iterable[tuple[KnownThread, Look]]) -> tuple[list[KnownThread], list[Look]]:
-    pairs = list(looked)
-    return [thread for thread, _ in pairs], [look for _, look in pairs]

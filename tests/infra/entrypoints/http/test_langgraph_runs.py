@@ -18,8 +18,7 @@ from tests.support.run_graphs import BEGUN, GATES, agent, build, said, say
 
 import chatledger
 from chatledger.domain.chat.runs import RunStreamRecord
-from chatledger.infra.entrypoints.http import server_sent_events
-from chatledger.infra.entrypoints.http.langgraph_api import jobs
+from chatledger.infra.entrypoints.http.langgraph_api import jobs, run_streams
 from chatledger.langgraph import LedgerSaver
 from chatledger.server import Limits, Principal, create_app
 
@@ -631,7 +630,7 @@ async def test_who_waits_at_a_server_that_stops_asks_the_next_one(
     monkeypatch: pytest.MonkeyPatch, way: str, end: str
 ) -> None:
     """The run goes on at another server: the connection is broken off, as its body has no end; and the other is not held up."""
-    monkeypatch.setattr(server_sent_events, "STOPPING_S", 0.3)
+    monkeypatch.setattr(run_streams, "STOPPING_S", 0.3)
     async with chatledger.open_async("memory:") as ledger:
         name = gate()
         with serving(create_app(ledger, graphs={"agent": agent})) as url:
