@@ -6,7 +6,7 @@ The ledger over HTTP, for any ASGI server. Extra: `server`.
 
 from chatledger.infra.entrypoints.http.access import Authenticate, Authorize, Principal
 from chatledger.infra.entrypoints.http.app import create_app
+from chatledger.infra.entrypoints.http.guard import Limits
 from chatledger.infra.entrypoints.http.keys import KeyFile
-from chatledger.infra.entrypoints.http.limits import Limits
 
 __all__ = ["Authenticate", "Authorize", "KeyFile", "Limits", "Principal", "create_app"]

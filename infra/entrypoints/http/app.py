@@ -29,13 +29,11 @@ from ...ledger.signing import PemSource, read_signing_key
 from ..explorer.links import EntryLinks
 from .access import Authenticate, Authorize
 from .contract import Contract
-from .guard import Guard
-from .health import Health
-from .limits import Limits
-from .metrics import WRITE_EVERY_S, Metrics
+from .guard import Guard, Limits
+from .health import WRITE_EVERY_S, Health, Metrics
 from .native import AREAS, PREFIX, ROUTES
 from .observing import Observed
-from .openai.routes import OPENAI
+from .openai import OPENAI
 from .openapi import document
 from .problems import RequestError
 from .routing import ROOT
@@ -177,7 +175,7 @@ def _contracts(
     if "openai" in wanted:
         paths += OPENAI.paths(service)
     if "ai" in wanted:
-        from .ai_sdk.routes import AI_SDK
+        from .ai_sdk import AI_SDK
 
         paths += AI_SDK.paths(service)
     if "langgraph" in wanted and _is_installed(

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...clock import clock_ms
 from .access import PRINCIPAL
-from .metrics import Metrics
+from .health import Metrics
 from .service import Service
 
 REQUEST_ID: Final = b"x-request-id"

@@ -18,9 +18,9 @@ from ..explorer.links import EntryLinks
 from ..named_embedding import embedding_named
 from .access import Authenticate, any_of
 from .app import create_app, is_served
+from .guard import Limits
+from .health import Metrics
 from .keys import KeyFile, keys_beside
-from .limits import Limits
-from .metrics import Metrics
 from .observing import access_log
 
 CONNECTIONS: Final = 1000

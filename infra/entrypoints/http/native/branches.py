@@ -1,4 +1,4 @@
-"""What points at messages: branches and checkpoints; and annotations, made after messages were written."""
+"""Branches and checkpoints, which point at messages, and annotations, made after messages were written."""
 
 from typing import Any, Final
 

@@ -21,8 +21,8 @@ from tests.support.http_world import API, serving
 
 import chatledger
 from chatledger.infra.entrypoints.http.app import describe
-from chatledger.infra.entrypoints.http.limits import Allowances
-from chatledger.infra.entrypoints.http.metrics import Metrics
+from chatledger.infra.entrypoints.http.guard import Allowances
+from chatledger.infra.entrypoints.http.health import Metrics
 from chatledger.infra.entrypoints.http.problems import RequestError
 from chatledger.infra.entrypoints.http.routing import read_body
 from chatledger.server import Limits, Principal, create_app
