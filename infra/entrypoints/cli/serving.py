@@ -126,7 +126,7 @@ def serve_command(
     """
     require_server(settings.location)
     with needing("server", "serving"):
-        from ..http.limits import limits_of
+        from ..http.guard import limits_of
         from ..http.serving import serve
         from ..http.settings import Serving
     beside = keys_beside(settings.location)
