@@ -38,8 +38,7 @@ from chatledger.domain.chat import events
 from chatledger.domain.chat.events import Event, Recorded
 from chatledger.domain.chat.runs import MAX_CASCADE
 from chatledger.domain.context.engine.base import ChatUpdates, EngineBase
-from chatledger.domain.context.engine.compacting import Compacting
-from chatledger.domain.context.engine.engine import Branching, Engine
+from chatledger.domain.context.engine.engine import Branching, Compacting, Engine
 from chatledger.domain.context.engine.reading import ContextReading, Inspecting
 from chatledger.domain.context.engine.saving import Saving
 from chatledger.domain.draw.outline import COLLAPSE_AFTER

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..context.fitting import Omitted
-from ..context.reminders_in_messages import strip_reminders
+from ..context.reminders import strip_reminders
 from ..errors import (
     AmbiguousEditError,
     HeadConflictError,

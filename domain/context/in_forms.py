@@ -6,11 +6,10 @@ from typing import Any, NamedTuple, TypeGuard, cast
 from msgspec import UNSET
 
 from ..errors import InvalidValueError
-from ..forms.arrange import OpenCalls, StrayResults
 from ..forms.detect import form_of
 from ..forms.items import Source
 from ..forms.reading import role_of
-from ..forms.translate import translate
+from ..forms.translate import OpenCalls, StrayResults, translate
 from ..values import Message, NewMessage
 from .fragments import Fragment, as_fragment, is_fragment
 from .messages import USER, draft_of

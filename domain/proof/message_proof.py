@@ -4,6 +4,8 @@ Proof of one message: a file by which anybody can check, without the ledger, tha
 It holds the message as a part of the event that brought it, the head of that event without who wrote it, and the hashes that lead
 from there to the root of the chat's events, and on to the root that was signed. Of other messages it has nothing but hashes, but for
 the structure of the one before it in the same event, where that is its parent.
+
+And proof of growth: that between two anchors a chat only got more events, and those that it had stayed as they were.
 """
 
 import base64
@@ -15,7 +17,16 @@ import msgspec
 from ..errors import ChatledgerError, InvalidValueError
 from ..log.codec import decode_shown, lines_in, place_of_event
 from ..log.large_data import UnknownContentError, data_digest, take_out
-from ..log.merkle import PARTS, Subtree, event_leaf, multi_path, root_from_multi_path, subtree_of
+from ..log.merkle import (
+    PARTS,
+    Subtree,
+    consistency_path,
+    event_leaf,
+    is_consistent,
+    multi_path,
+    root_from_multi_path,
+    subtree_of,
+)
 from ..log.parts import RawPart, committed, hash_of_root, join, leaves_of, take_apart
 from ..values import Message
 from ..wire import Value
@@ -231,3 +242,62 @@ def _wrong(proof: MessageProof, why: str) -> InvalidValueError:
     return InvalidValueError(
         f"the proof of message {proof.message_id!r} does not hold: {why}; it was changed, or is of another ledger"
     )
+
+
+class GrowthProof(Value, frozen=True, kw_only=True):
+    """
+    The proof that a chat at one anchor is the beginning of the same chat at a later one.
+
+    Args:
+        chat_id: The chat.
+        earlier: Where it ended at the first anchor.
+        later: Where it ended at the second.
+        path: The consistency proof of RFC 9162 between the roots of both.
+    """
+
+    chat_id: str
+    earlier: InclusionProof
+    later: InclusionProof
+    path: tuple[bytes, ...]
+
+    def check(self, earlier: Anchor, later: Anchor) -> None:
+        """
+        Check it against both anchors, whose leaves are not needed. Their signatures are not checked by this.
+
+        Raises:
+            InvalidValueError: It does not show that.
+        """
+        before, after = self.earlier.leaf, self.later.leaf
+        if not (earlier.check_proof(self.chat_id, self.earlier) and later.check_proof(self.chat_id, self.later)):
+            why = "an anchor does not have the chat like this"
+        # A tombstone begins a new tree: then the size does not grow as the version does.
+        elif before.version > after.version or after.version - before.version != after.size - before.size:
+            why = "the chat was deleted in between"
+        elif not is_consistent(before.size, before.root, after.size, after.root, self.path):
+            why = "the chat at the second anchor does not begin with all that it had at the first"
+        else:
+            return
+        msg = f"the proof that chat {self.chat_id!r} only grew does not hold: {why}"
+        raise InvalidValueError(msg)
+
+
+def prove_growth(
+    chat_id: str, earlier: Anchor, later: Anchor, *, events: Subtree, first_position: int, size: int
+) -> GrowthProof:
+    """
+    Return the proof that between two anchors a chat only grew.
+
+    `events` gives the roots of the chat's events by number, the first of which is at `first_position`; there are `size` of them.
+
+    Raises:
+        InvalidValueError: An anchor does not have the chat or lacks its leaves, is of another log, or the chat was deleted since.
+    """
+    earlier_proof, later_proof = earlier.proof(chat_id), later.proof(chat_id)
+    before, after = earlier_proof.leaf, later_proof.leaf
+    if before.position < first_position or not before.size <= after.size <= size:
+        msg = f"chat {chat_id!r} was deleted since one of the anchors was signed, or they are given the wrong way round"
+        raise InvalidValueError(msg)
+    path = consistency_path(events, before.size, after.size)
+    proof = GrowthProof(chat_id=chat_id, earlier=earlier_proof, later=later_proof, path=path)
+    proof.check(earlier, later)
+    return proof

@@ -1,4 +1,4 @@
-"""`MessageHistory`: one conversation as frameworks store it, for adapters of theirs."""
+"""`MessageHistory` and `AsyncMessageHistory`: one conversation as frameworks store it, for adapters of theirs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -17,6 +17,8 @@ from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import ChatsToRead
+from .aio.async_ledger import AsyncLedger
+from .aio.awaiting import awaited
 from .drafts import Messages, as_drafts, new_id
 from .port import LedgerPart, store_of
 
@@ -272,3 +274,30 @@ class MessageHistory:
 
 
 __all__ = ["ChatState", "Commit", "History", "MessageHistory", "Standing", "Told"]
+
+
+class AsyncMessageHistory:
+    """A `MessageHistory` whose methods are awaited; each runs in a worker thread, and one that has begun is waited for."""
+
+    def __init__(
+        self, ledger: AsyncLedger, chat_id: str, *, branch: str | None = None, owner: str | None = None
+    ) -> None:
+        self._ledger, self.chat_id, self._branch, self._owner = ledger, chat_id, branch, owner
+
+    messages = awaited(MessageHistory.messages)
+    read = awaited(MessageHistory.read)
+    branches = awaited(MessageHistory.branches)
+    add = awaited(MessageHistory.add)
+    replace = awaited(MessageHistory.replace)
+    clear = awaited(MessageHistory.clear)
+    pop = awaited(MessageHistory.pop)
+    remove = awaited(MessageHistory.remove)
+    annotate = awaited(MessageHistory.annotate)
+    branch_off = awaited(MessageHistory.branch_off)
+    commit = awaited(MessageHistory.commit)
+
+    async def run(self, call: Callable[[MessageHistory], T]) -> T:
+        """Return the answer of a function of the history that runs in a worker thread: several calls for the price of one hop."""
+        return await self._ledger.run(
+            lambda ledger: call(MessageHistory(ledger, self.chat_id, branch=self._branch, owner=self._owner))
+        )

@@ -7,10 +7,9 @@ import msgspec
 
 from chatledger.domain.context.in_forms import chain_of
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
-from chatledger.domain.forms.arrange import OpenCalls, StrayResults
 from chatledger.domain.forms.langchain import FORM, TYPES
 from chatledger.domain.forms.reading import register
-from chatledger.domain.forms.translate import translate
+from chatledger.domain.forms.translate import OpenCalls, StrayResults, translate
 from chatledger.domain.limits import data_copy
 
 if TYPE_CHECKING:

@@ -1,8 +1,10 @@
-"""The log behind a ledger: history, feed, positions, rebuilding."""
+"""The log behind a ledger: history, feed, positions, backups; and what is built from it, the index and projections of users."""
 
-from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager
+import os
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from chatledger.domain.chat.events import Recorded
@@ -17,7 +19,14 @@ from ..store.commands import RETRY_S, ChatsToRead
 from .feed import WHOLE, Cursor, Feed, FeedFilter, FeedInfo, acknowledge, check_share, claim, drop_feed, list_feeds
 from .feed.filter import HistoryFilter, is_gone
 from .live import LiveAnswer, LiveReader
-from .port import LedgerPart
+from .port import LedgerPart, StorePort, store_of
+
+if TYPE_CHECKING:
+    from ..store.backup.manifest import Backup
+if TYPE_CHECKING:
+    from chatledger.projections.custom.rows import ProjectionView
+
+    from ..store.custom_projections import CustomProjections, ProjectionInfo
 
 __all__ = ["CHATS", "STATES", "THREADS", "LogMethods", "Recorded", "kind_of"]
 
@@ -285,3 +294,90 @@ class LogMethods(LedgerPart):
                 carried out again and returns what it returned.
         """
         return acting(actor=actor, correlation_id=correlation_id, causation_id=causation_id, command_id=command_id)
+
+    @contextmanager
+    def projection(self, name: str) -> Generator["ProjectionView"]:
+        """
+        The rows of a projection that the ledger was opened with: use it in a `with`.
+
+        What is read inside belongs to one moment; everything that this ledger wrote before is in it. Where the projection
+        lags, because another process wrote without it, it catches up first. Inside, the ledger itself cannot be used.
+
+        Raises:
+            NotFoundError: The ledger was not opened with it.
+            ProjectionError: It failed, or another process brought another version.
+        """
+        view, end, inside = begin_view(self, name)
+        try:
+            with inside():
+                yield view
+        finally:
+            end()
+
+    def projections(self) -> "list[ProjectionInfo]":
+        """
+        The projections that the index has, by name, also those that this ledger was not opened with.
+
+        Source: the LMDB index at `position`.
+        """
+        return _of_all_users(self._store).infos()
+
+    def drop_projection(self, name: str) -> bool:
+        """
+        Remove a projection with its rows; False when there is none. A ledger that is opened with it builds it anew.
+
+        A process that still has it builds it anew as well, when it reads it.
+        """
+        return _of_all_users(self._store).drop(name)
+
+
+class BackupMethods(LedgerPart):
+    """The part of a ledger that takes backups."""
+
+    @system_errors("the backup cannot be taken")
+    def backup(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> "Backup":
+        """
+        Take a backup of the log into a folder, or bring the one there up to date, while others read and write.
+
+        It has all commits up to one position, with their positions, as they are stored: what is encrypted or compressed stays
+        so, and no key is in it. Every event is checked on the way. A second run into the same folder adds what is new, and
+        removes what was deleted since. Killed at any point, it leaves the backup that was there before. Of a chat in quarantine it
+        has what is left, and notes that it is not all.
+
+        Args:
+            folder: New, empty, or with an earlier backup of this log. It holds conversations: it gets mode 0700.
+            progress: Called with (position reached, position to reach).
+
+        Raises:
+            ConfigurationError: The folder cannot be written, or holds something else, or the backup of another log.
+            LedgerLockedError: Another process writes a backup into it.
+            ChainIntegrityError, CorruptStateError: The log is not sound, or lost events since the last run. The backup stays
+                as it was.
+            LogUnavailableError: The log did not answer.
+
+        Source: the log itself; the index is not asked. `chatledger.admin.check_backup` reads a backup back, `chatledger.admin.restore`
+        makes a ledger of it.
+        """
+        from ..store.backup.writing import write_backup
+        from ..store.quarantine import QuarantineRefusal
+
+        store = self._store.whole("backup")
+        store.check_open()
+        refuse = store.index.refuse
+        quarantined = refuse.streams if isinstance(refuse, QuarantineRefusal) else ()
+        return write_backup(store.log, folder, quarantined=quarantined, progress=progress or no_progress)
+
+
+def begin_view(
+    ledger: LedgerPart, name: str
+) -> tuple["ProjectionView", Callable[[], None], Callable[[], AbstractContextManager[None]]]:
+    """The rows of a projection, what ends them, and what is entered for as long as they are open."""
+    projections = _of_all_users(store_of(ledger))
+    view = projections.view(name)
+    return view, lambda: projections.end_view(view), projections.inside
+
+
+def _of_all_users(store: StorePort) -> "CustomProjections":
+    whole = store.whole("projections")
+    whole.check_open()
+    return whole.projections

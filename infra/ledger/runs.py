@@ -26,10 +26,10 @@ from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import ChatsToRead, Decide, EventKind
 from .drafts import MessageLike, as_draft, new_id
-from .fitting import read_for_model
 from .messages import place_in
 from .port import LedgerPart
 from .regenerations import carry_on
+from .saves import read_for_model
 from .tokenizers import as_tokenizer
 
 

@@ -8,19 +8,15 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from chatledger.domain.errors import LedgerClosedError
 
-from .annotations import AnnotationMethods
-from .backups import BackupMethods
-from .branches import BranchMethods
+from .branches import BranchMethods, ForkMethods
 from .chats import ChatMethods
-from .checkpoints import CheckpointMethods
-from .forks import ForkMethods
+from .checkpoints import AnnotationMethods, CheckpointMethods
 from .interchange import InterchangeMethods
 from .live import LiveMethods
-from .log import LogMethods
+from .log import BackupMethods, LogMethods
 from .members import MemberMethods
 from .messages import MessageMethods
 from .port import LedgerPart, StorePort
-from .projections import ProjectionMethods
 from .proof import ProofMethods
 from .regenerations import RegenerationMethods
 from .rows import RowMethods
@@ -52,7 +48,6 @@ class LedgerMethods(
     InterchangeMethods,
     LogMethods,
     ProofMethods,
-    ProjectionMethods,
     BackupMethods,
 ):
     """All methods of a ledger but those that look back."""

@@ -41,11 +41,10 @@ from chatledger.errors import (
     NotFoundError,
 )
 from chatledger.infra.ledger.aio.async_ledger import AsyncLedger, AsyncLedgerView
-from chatledger.infra.ledger.aio.history import AsyncMessageHistory
 from chatledger.infra.ledger.drafts import assistant, assistant_text, message, user
 from chatledger.infra.ledger.engine import AsyncContextEngine, ContextEngine
 from chatledger.infra.ledger.feed import AsyncFeed, Feed, FeedInfo
-from chatledger.infra.ledger.history import MessageHistory
+from chatledger.infra.ledger.history import AsyncMessageHistory, MessageHistory
 from chatledger.infra.ledger.ledger import Ledger
 from chatledger.infra.ledger.open import open_async
 from chatledger.infra.ledger.view import LedgerView

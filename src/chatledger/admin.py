@@ -1,8 +1,7 @@
 """Looking after a ledger: backups, diagnosis and repair, copies on servers, and proof that its log is whole."""
 
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, InclusionProof
-from chatledger.domain.proof.growth import GrowthProof
-from chatledger.domain.proof.message_proof import MessageProof
+from chatledger.domain.proof.message_proof import GrowthProof, MessageProof
 from chatledger.domain.proof.verification import Verification
 from chatledger.infra.admin.backup.checking import check_backup
 from chatledger.infra.admin.backup.restoring import restore

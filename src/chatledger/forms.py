@@ -1,7 +1,6 @@
 """Forms of messages: a chain as the API of another model takes it, and forms of your own."""
 
 from chatledger.domain.context.in_forms import to_anthropic, to_google, to_openai, to_responses
-from chatledger.domain.forms.arrange import OpenCalls, StrayResults
 from chatledger.domain.forms.items import (
     Call,
     Dropped,
@@ -18,7 +17,7 @@ from chatledger.domain.forms.items import (
 )
 from chatledger.domain.forms.model import ANY, Form, FormName, Rules
 from chatledger.domain.forms.reading import items_of, known_form, known_forms, register
-from chatledger.domain.forms.translate import Translated, translate
+from chatledger.domain.forms.translate import OpenCalls, StrayResults, Translated, translate
 from chatledger.domain.forms.writing import Writer, WrittenTurn, answers, arguments_of, input_of, result_text
 from chatledger.infra.ledger.langchain import to_langchain
 

@@ -1,13 +1,5 @@
 """Reminders: texts that are added to a user message when a condition holds; see `reminder`."""
 
-from chatledger.domain.context.calendar_predicates import (
-    day_changed,
-    hour_changed,
-    month_changed,
-    season_changed,
-    week_changed,
-    year_changed,
-)
 from chatledger.domain.context.content_predicates import (
     Count,
     content_includes,
@@ -20,19 +12,24 @@ from chatledger.domain.context.predicates import (
     ReminderContext,
     after_turn,
     and_,
+    day_changed,
     elapsed_exceeds,
     every_n_turns,
     every_of_last_n,
     first,
     first_n,
+    hour_changed,
+    month_changed,
     not_,
     once,
     or_,
+    season_changed,
     usage_exceeds,
+    week_changed,
     within_last_n,
+    year_changed,
 )
-from chatledger.domain.context.reminders import is_reminder, reminder
-from chatledger.domain.context.reminders_in_messages import strip_reminders
+from chatledger.domain.context.reminders import is_reminder, reminder, strip_reminders
 from chatledger.domain.context.summary import ChainSummary, summarise
 
 __all__ = [

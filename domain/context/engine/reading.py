@@ -12,12 +12,11 @@ from ...chat.save import Foreseen, SavePreview
 from ...errors import InvalidValueError, TranslationError
 from ...forms.anthropic import CACHE_MARK
 from ...forms.anthropic import NAME as ANTHROPIC
-from ...forms.arrange import OpenCalls
 from ...forms.detect import form_of
 from ...forms.items import Dropped
 from ...forms.model import Form, FormName, any_json
 from ...forms.reading import known_form
-from ...forms.translate import Translated, translate
+from ...forms.translate import OpenCalls, Translated, translate
 from ...render.prepared import Rendering
 from ...render.xml import XmlRenderer
 from ...values import Message

@@ -39,8 +39,7 @@ from ..messages import (
     ui_message,
 )
 from ..predicates import ReminderContext
-from ..reminders import is_reminder
-from ..reminders_in_messages import fold_reminders, without_once
+from ..reminders import fold_reminders, is_reminder, without_once
 from ..summary import LazySummary, StoredChain, is_real_user_message
 from .base import Attempt, EngineBase, PendingMessage
 

@@ -12,9 +12,16 @@ from typing import Any, Final, TypeVar
 import click
 
 from ...ledger.at_rest import HeldStore, open_to_read
-from ...ledger.environment import keys_given, login_for
+from ...ledger.environment import (
+    DEFAULT_LOCATION,
+    KEY_ENV,
+    is_on_nats,
+    keys_given,
+    login_for,
+    require_answer,
+    require_ledger,
+)
 from ...ledger.ledger import Ledger
-from ...ledger.locations import DEFAULT_LOCATION, KEY_ENV, is_on_nats, require_answer, require_ledger
 from .output import print_json, print_text, progress_bar
 
 LOCATION_ENV: Final = "CHATLEDGER_LOCATION"

@@ -12,7 +12,7 @@ from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import ConfigurationError
 from chatledger.domain.extras import needing
 
-from ...ledger.locations import absolute_path, has_ledger
+from ...ledger.environment import absolute_path, has_ledger
 from ..http.access import Scope
 from ..http.keys import KeyFile, keys_beside
 from .options import (

@@ -13,8 +13,7 @@ from ...admin.doctor.diagnosing import diagnose, without_secrets
 from ...admin.doctor.findings import Diagnosis
 from ...admin.doctor.removing import give_up
 from ...admin.replicas import compare_replicas, set_replica_aside
-from ...ledger.environment import keys_given, login_for
-from ...ledger.locations import is_on_nats
+from ...ledger.environment import is_on_nats, keys_given, login_for
 from .options import GlobalOptions, ledger_at, ledger_options, require_server
 from .output import count, count_streams, fields_of, print_json, print_lines, print_text, progress_bar
 

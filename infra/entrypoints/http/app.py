@@ -25,7 +25,7 @@ from chatledger.domain.errors import ChatledgerError, ConfigurationError, Confli
 
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.open import DEFAULT_LOCATION, open_async
-from ...ledger.signing import PemSource, read_signing_key
+from ...ledger.proof import PemSource, read_signing_key
 from ..explorer.links import EntryLinks
 from .access import Authenticate, Authorize
 from .contract import Contract

@@ -25,8 +25,8 @@ from ..drafts import Messages
 from ..feed import AsyncFeed, Cursor
 from ..ledger import Ledger
 from ..live import LiveAnswer
+from ..log import begin_view
 from ..messages import Appending, OnExisting, begin_append
-from ..projections import begin_view
 from ..view import LedgerView
 from .awaiting import AsyncClosing, DeferredAnswer, Opening, Runner, awaited, ended, in_thread, iterated
 from .live import AsyncLiveAnswer, AsyncLiveReader

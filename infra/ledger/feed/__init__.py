@@ -1,7 +1,6 @@
 """Feeds: the events of a log as they come, and the positions that their readers have reached."""
 
-from .cursor import Cursor
-from .feed import AsyncFeed, Feed
+from .feed import AsyncFeed, Cursor, Feed
 from .filter import TOPICS, FeedFilter, check_share
 from .members import WHOLE, FeedInfo, acknowledge, claim, drop_feed, list_feeds
 

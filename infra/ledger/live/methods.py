@@ -40,10 +40,9 @@ from ..drafts import new_id
 from ..members import check_may_write
 from ..messages import branch_at
 from ..port import LedgerPart, StorePort
-from .committing import complete
 from .pump import LivePump
 from .reader import LiveReader
-from .writer import LiveAnswer
+from .writer import LiveAnswer, complete
 
 if TYPE_CHECKING:
     from ..feed import Cursor

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from tests.support.soak import examples
 from tests.support.stories import CHAT, Story, user
 
-from chatledger.domain.chat.decide_import import decide_import
+from chatledger.domain.chat.decide_import import Lineage, decide_import
 from chatledger.domain.chat.events import HeadMoved
-from chatledger.domain.chat.import_lineage import Lineage
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedMessage
 from chatledger.domain.chat.replay import ReplayedChat
 

@@ -11,14 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.cases import case
 
-from chatledger.domain.context.calendar_predicates import (
-    day_changed,
-    hour_changed,
-    month_changed,
-    season_changed,
-    week_changed,
-    year_changed,
-)
 from chatledger.domain.context.content_predicates import (
     Topics,
     content_includes,
@@ -33,18 +25,24 @@ from chatledger.domain.context.predicates import (
     Verdict,
     after_turn,
     and_,
+    day_changed,
     elapsed_exceeds,
     every_n_turns,
     every_of_last_n,
     first,
     first_n,
+    hour_changed,
     judge,
+    month_changed,
     name_of,
     not_,
     once,
     or_,
+    season_changed,
     usage_exceeds,
+    week_changed,
     within_last_n,
+    year_changed,
 )
 from chatledger.domain.context.summary import ChainSummary
 from chatledger.domain.errors import InvalidValueError

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.support.json_values import json_values, objects, texts
 
 from chatledger.domain.context.builders import hint
-from chatledger.domain.context.calendar_predicates import day_changed
 from chatledger.domain.context.content_predicates import content_includes
 from chatledger.domain.context.fragments import Fragment, fragment
 from chatledger.domain.context.messages import last_assistant_message
@@ -21,6 +20,7 @@ from chatledger.domain.context.predicates import (
     ReminderContext,
     after_turn,
     and_,
+    day_changed,
     elapsed_exceeds,
     every_n_turns,
     first,
@@ -28,8 +28,7 @@ from chatledger.domain.context.predicates import (
     once,
     or_,
 )
-from chatledger.domain.context.reminders import is_reminder, prompt_fragments, reminder
-from chatledger.domain.context.reminders_in_messages import fold_reminders, strip_reminders
+from chatledger.domain.context.reminders import fold_reminders, is_reminder, prompt_fragments, reminder, strip_reminders
 from chatledger.domain.context.summary import ChainSummary, summarise
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.forms.detect import form_of

@@ -15,8 +15,7 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.log.merkle import event_leaf, root_of_peaks, subtree_of
 from chatledger.domain.log.parts import join, take_apart
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, key_id_of, path_to_rows, root_of, stream_digest
-from chatledger.domain.proof.growth import GrowthProof, prove_growth
-from chatledger.domain.proof.message_proof import FORMAT, MessageProof, prove_message
+from chatledger.domain.proof.message_proof import FORMAT, GrowthProof, MessageProof, prove_growth, prove_message
 
 
 def anchor_of(*stories: Story, **rest: Any) -> Anchor:

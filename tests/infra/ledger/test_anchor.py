@@ -247,7 +247,7 @@ def test_the_library_may_be_missing(ledger: chatledger.Ledger, monkeypatch: pyte
     def find_nothing(_: str) -> None:
         """No module is installed."""
 
-    monkeypatch.setattr("chatledger.infra.ledger.signing.find_spec", find_nothing)
+    monkeypatch.setattr("chatledger.infra.ledger.proof.find_spec", find_nothing)
     ledger.verify()
     with pytest.raises(ConfigurationError, match=r"chatledger\[crypto\]"):
         ledger.anchor(pem_of(KEY))

@@ -13,7 +13,7 @@ from tests.support.soak import examples
 import chatledger
 from chatledger import ContextEngine, Ledger, NewMessage, assistant, user
 from chatledger.domain.context.summary import LazySummary, is_real_user_message, summarise
-from chatledger.infra.ledger.engine.stored_chain import ChainReader
+from chatledger.infra.ledger.engine.store_port import ChainReader
 from chatledger.infra.ledger.port import store_of
 from chatledger.reminders import (
     ReminderContext,

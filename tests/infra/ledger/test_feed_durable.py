@@ -29,7 +29,7 @@ from chatledger import (
     LogUnavailableError,
     NotFoundError,
 )
-from chatledger.infra.ledger.feed.cursor import SAVE_EVENTS
+from chatledger.infra.ledger.feed.feed import SAVE_EVENTS
 from chatledger.infra.log.bookmarks import Bookmark
 from chatledger.infra.log.port import LostRaceError
 

@@ -49,7 +49,7 @@ from chatledger.errors import (
 )
 from chatledger.infra.ledger.drafts import MessageLike
 from chatledger.infra.ledger.live import pump, writer
-from chatledger.infra.ledger.live.committing import append_answer
+from chatledger.infra.ledger.live.writer import append_answer
 from chatledger.infra.log.live_storage import LiveChangedError
 from chatledger.infra.store.erasure import LiveEraser
 from chatledger.live import LiveAnswer, LiveStream
@@ -288,7 +288,7 @@ def test_a_reader_behind_a_slow_network_reads_everything(tmp_path: Path, monkeyp
                 reader = reader_side.read_live("c", "s")
                 assert ["x"] == [chunk.data for chunk in reader]
                 assert ("committed", False) == (reader.status, relay.is_slow)
-                monkeypatch.setattr("chatledger.infra.ledger.live.committing._WAIT_S", 0.2)
+                monkeypatch.setattr("chatledger.infra.ledger.live.writer._WAIT_S", 0.2)
                 relay.is_deaf = True
                 with reader_side.live("c") as answer:
                     answer.write("y")
@@ -335,7 +335,7 @@ def test_the_message_of_a_writer_that_died_in_a_commit_is_appended_once(
 ) -> None:
     """By a sweep or by whoever takes it over, whether or not it was there already."""
     _silent(monkeypatch)
-    monkeypatch.setattr("chatledger.infra.ledger.live.committing.SILENCE_S", -1.0)
+    monkeypatch.setattr("chatledger.infra.ledger.live.writer.SILENCE_S", -1.0)
     for number in range(2):
         stream = interrupted(ledger, f"answer {number}")
         close_for_commit(ledger, stream, LiveCommit(f"m{number}", None))
@@ -360,7 +360,7 @@ def test_a_commit_that_cannot_be_finished_leaves_the_stream_interrupted(
     memory: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where its branch was deleted meanwhile."""
-    monkeypatch.setattr("chatledger.infra.ledger.live.committing.SILENCE_S", -1.0)
+    monkeypatch.setattr("chatledger.infra.ledger.live.writer.SILENCE_S", -1.0)
     stream = interrupted(memory, "x")
     close_for_commit(memory, stream, LiveCommit("m", "gone"))
     memory.sweep()
@@ -374,7 +374,7 @@ def test_a_commit_that_cannot_be_finished_leaves_the_stream_interrupted(
 def test_a_commit_that_others_finish_heeds_the_expected_head(memory: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that died in a commit for a branch that has moved since leaves an interrupted stream, and no message."""
     _silent(monkeypatch)
-    monkeypatch.setattr("chatledger.infra.ledger.live.committing.SILENCE_S", -1.0)
+    monkeypatch.setattr("chatledger.infra.ledger.live.writer.SILENCE_S", -1.0)
     with memory.live("c", id="s") as answer:
         answer.write("x")
         monkeypatch.setattr(writer, "append_answer", _unanswered)
@@ -423,7 +423,7 @@ def test_a_commit_is_repeated_after_its_branch_was_left(
 def test_an_id_that_is_used_already_is_no_answer(memory: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """What another message has under the id of a dead writer's is not taken for its answer, which stays to be committed."""
     _silent(monkeypatch)
-    monkeypatch.setattr("chatledger.infra.ledger.live.committing.SILENCE_S", -1.0)
+    monkeypatch.setattr("chatledger.infra.ledger.live.writer.SILENCE_S", -1.0)
     stream = interrupted(memory, "the answer")
     close_for_commit(memory, stream, LiveCommit("m", None))
     memory.append("c", assistant("something else", id="m"))
@@ -436,7 +436,7 @@ def test_an_id_that_is_used_already_is_no_answer(memory: Ledger, monkeypatch: py
 
 def test_a_commit_that_others_finish_is_theirs(memory: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that was only slow cannot open the stream again, where its message may be there any moment."""
-    monkeypatch.setattr("chatledger.infra.ledger.live.committing.SILENCE_S", -1.0)
+    monkeypatch.setattr("chatledger.infra.ledger.live.writer.SILENCE_S", -1.0)
     answer = memory.live("c")
     answer.write("x")
     answer.flush()
@@ -455,7 +455,7 @@ def test_a_commit_that_others_finish_is_theirs(memory: Ledger, monkeypatch: pyte
         opened.append(False)
         return message
 
-    monkeypatch.setattr("chatledger.infra.ledger.live.committing.append_answer", append_while_the_other_opens)
+    monkeypatch.setattr("chatledger.infra.ledger.live.writer.append_answer", append_while_the_other_opens)
     memory.sweep()
 
     assert ([False], ["x"]) == (opened, texts(memory))

@@ -13,7 +13,7 @@ from tests.support.soak import examples
 import chatledger
 from chatledger import Ledger, user
 from chatledger.infra.entrypoints.http.kept_views import KeptViews
-from chatledger.infra.ledger.scopes.as_of import kept
+from chatledger.infra.ledger.scopes.as_of import replaying
 from chatledger.infra.ledger.view import LedgerView, holds_deleted, view_carried_on
 from chatledger.projections.as_of_index import AsOfIndex
 
@@ -24,8 +24,8 @@ STEPS = ("append", "append", "append", "fork", "annotate", "title", "checkpoint"
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chats of the tests count as long ones."""
-    monkeypatch.setattr(kept, "_WORTH_EVENTS", 1)
-    monkeypatch.setattr(kept, "_ANCHOR_EVENTS", 500)
+    monkeypatch.setattr(replaying, "_WORTH_EVENTS", 1)
+    monkeypatch.setattr(replaying, "_ANCHOR_EVENTS", 500)
 
 
 def dump(view: LedgerView | Ledger) -> dict[str, Any]:

@@ -15,10 +15,9 @@ from chatledger.domain.errors import (
     PayloadTooLargeError,
     WrongChatError,
 )
-from chatledger.domain.forms.arrange import OpenCalls
 from chatledger.domain.forms.items import Dropped
 from chatledger.domain.forms.model import FormName
-from chatledger.domain.forms.translate import translate
+from chatledger.domain.forms.translate import OpenCalls, translate
 from chatledger.domain.values import Branch, Divergence, Message, NewMessage, Page, Versions
 
 from ....ledger.history import MessageHistory

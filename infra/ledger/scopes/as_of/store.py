@@ -14,9 +14,8 @@ from chatledger.projections.chat.reader import IndexedChat
 from ....store.commands import NO_CHATS, ChatsToRead
 from ....store.meaning import Meaning
 from ...port import LedgerSnapshot, StorePort, refused
-from .kept import Anchors, KeptIndex, carry_on, has_deleted
 from .point import AsOfPoint, position_of_point
-from .replaying import no_anchor, replay_chats
+from .replaying import Anchors, KeptIndex, carry_on, has_deleted, no_anchor, replay_chats
 from .snapshot import WHY, AsOfSnapshot, ChatToReplay, MissingChats
 
 
