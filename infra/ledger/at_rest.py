@@ -2,23 +2,19 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
-from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import LedgerClosedError
-from chatledger.projections.log.kinds import Decision, R, StreamKind
 from chatledger.projections.snapshot import IndexReader, Snapshot
 
 from ..log.live import LiveStreams
-from ..store.commands import RETRY_S, Command, Decide, EventKind, OnStream, S
 from ..store.task_writes import TaskWriteBuffer
 from .ledger import Ledger
-from .port import AdminTask, HeldStore, LedgerLog, WholeStore
+from .port import HeldStore, LedgerLog, WholeStore, passed_on
 
 if TYPE_CHECKING:
     from ..store.meaning import Meaning
-    from ..store.store import Store
     from ..store.temp_folders import Scratch
 
 __all__ = ["HeldStore", "StoreAtRest", "open_to_read"]
@@ -126,73 +122,16 @@ class StoreAtRest:
         """Implement `StorePort.scratch`."""
         return self._opened().scratch
 
-    def execute(
-        self,
-        streams: StreamKind[R],
-        key: str,
-        decide: Decision[R],
-        *,
-        kind: EventKind | None = None,
-        timeout_s: float = RETRY_S,
-    ) -> list[Recorded]:
-        """Implement `StorePort.execute`."""
-        return self._opened().execute(streams, key, decide, kind=kind, timeout_s=timeout_s)
-
-    def execute_on_stream(
-        self, decision: OnStream[S], *, kind: EventKind | None, timeout_s: float = RETRY_S
-    ) -> list[Recorded]:
-        """Implement `WholeStore.execute_on_stream`."""
-        return self._opened().execute_on_stream(decision, kind=kind, timeout_s=timeout_s)
-
-    def begin(
-        self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]
-    ) -> list[Callable[[], list[Recorded]]]:
-        """Implement `StorePort.begin`."""
-        return self._opened().begin(streams, decisions)
-
-    def begin_on_streams(self, decisions: Sequence[OnStream[S]]) -> list[Callable[[], list[Recorded]]]:
-        """Implement `WholeStore.begin_on_streams`."""
-        return self._opened().begin_on_streams(decisions)
-
-    def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> Command:
-        """Implement `StorePort.submit`."""
-        return self._opened().submit(chat_id, decide, kind, on_end)
-
-    def erase_deleted(self) -> None:
-        """Implement `StorePort.erase_deleted`."""
-        self._opened().erase_deleted()
-
-    def finish_erasures(self) -> None:
-        """Implement `StorePort.finish_erasures`."""
-        self._opened().finish_erasures()
-
-    def sweep_large(self) -> int:
-        """Implement `StorePort.sweep_large`."""
-        return self._opened().sweep_large()
-
-    def catch_up(self, position: int | None, timeout_s: float) -> int:
-        """Implement `StorePort.catch_up`."""
-        return self._opened().catch_up(position, timeout_s)
-
-    def page(
-        self, after: int, *, stream_id: str | None = None, limit: int | None = None, is_woken: bool = False
-    ) -> Sequence[Recorded]:
-        """Implement `StorePort.page`."""
-        store = self._opened()
-        if limit is None:
-            return store.page(after, stream_id=stream_id, is_woken=is_woken)
-        return store.page(after, stream_id=stream_id, limit=limit, is_woken=is_woken)
-
-    def events(
-        self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
-    ) -> Iterator[Recorded]:
-        """Implement `StorePort.events`."""
-        return self._opened().events(after, stream_id=stream_id, is_closed=is_closed)
-
-    def event_bytes(self, position: int) -> bytes | None:
-        """Implement `StorePort.event_bytes`."""
-        return self._opened().event_bytes(position)
-
-    def whole(self, task: AdminTask) -> "Store":
-        """Implement `StorePort.whole`."""
-        return self._opened().whole(task)
+    execute = passed_on(WholeStore.execute, _opened)
+    execute_on_stream = passed_on(WholeStore.execute_on_stream, _opened)
+    begin = passed_on(WholeStore.begin, _opened)
+    begin_on_streams = passed_on(WholeStore.begin_on_streams, _opened)
+    submit = passed_on(WholeStore.submit, _opened)
+    erase_deleted = passed_on(WholeStore.erase_deleted, _opened)
+    finish_erasures = passed_on(WholeStore.finish_erasures, _opened)
+    sweep_large = passed_on(WholeStore.sweep_large, _opened)
+    catch_up = passed_on(WholeStore.catch_up, _opened)
+    page = passed_on(WholeStore.page, _opened)
+    events = passed_on(WholeStore.events, _opened)
+    event_bytes = passed_on(WholeStore.event_bytes, _opened)
+    whole = passed_on(WholeStore.whole, _opened)

@@ -1,8 +1,9 @@
 """The port of a ledger: what it asks of its store, which may be the whole one, or one user's, or one moment's part of it."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Literal, Never, Protocol
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, Never, ParamSpec, Protocol, TypeVar
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import AccessDeniedError
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from ..store.meaning import Meaning
     from ..store.store import Store
     from ..store.temp_folders import Scratch
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 AdminTask = Literal["anchor", "backup", "projections", "rebuild", "repair", "verify"]
 """A task on the chats of all users: the whole store carries it out, the others refuse it by this name."""
@@ -303,6 +307,20 @@ def refused(name: str, why: str) -> Callable[..., Never]:
         raise AccessDeniedError(msg)
 
     return refuse
+
+
+def passed_on(
+    method: Callable[Concatenate[Any, P], T], to: Callable[[Any], object]
+) -> Callable[Concatenate[Any, P], T]:
+    """Return a member of the port that hands each call on, as it came, to the same member of the store that `to` finds."""
+    name = method.__name__
+
+    def hand_on(self: object, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        answer: T = getattr(to(self), name)(*args, **kwargs)
+        return answer
+
+    functools.update_wrapper(hand_on, method)
+    return hand_on
 
 
 class LedgerPart:

@@ -5,15 +5,13 @@ import inspect
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime
 from functools import partial, update_wrapper
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 import anyio
 import anyio.to_thread
 from msgspec import UNSET, UnsetType
 
-from chatledger.domain.chat.live import KEEP_S, LiveStream
 from chatledger.domain.chat.members import User, check_roles
 from chatledger.domain.errors import AccessDeniedError, InvalidValueError, LedgerClosedError
 from chatledger.domain.limits import check_id
@@ -24,7 +22,6 @@ from ...store.commands import RETRY_S
 from ..drafts import Messages
 from ..feed import AsyncFeed, Cursor
 from ..ledger import Ledger
-from ..live import LiveAnswer
 from ..log import begin_view
 from ..messages import Appending, OnExisting, begin_append
 from ..view import LedgerView
@@ -116,7 +113,9 @@ async def append(
 update_wrapper(append, Ledger.append)
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
+C = TypeVar("C", bound=AsyncClosing)
 
 
 class AsyncLedgerView(AsyncClosing):
@@ -201,6 +200,21 @@ class AsyncLedgerView(AsyncClosing):
 
     def __repr__(self) -> str:
         return f"<Async{repr(self._view)[1:]}"
+
+
+def opening(
+    method: Callable[Concatenate[Ledger, P], T], twin: Callable[["AsyncLedger", T], C]
+) -> Callable[Concatenate["AsyncLedger", P], Opening[C]]:
+    """Return a version of a method that opens something, by `async with` or `await`: its twin for asyncio and trio."""
+
+    def begin(self: "AsyncLedger", /, *args: P.args, **kwargs: P.kwargs) -> Opening[C]:
+        async def start() -> C:
+            return twin(self, await self.run(lambda ledger: method(ledger, *args, **kwargs)))
+
+        return Opening(start)
+
+    update_wrapper(begin, method)
+    return begin
 
 
 _ASYNCHRONOUS: Final = (
@@ -345,6 +359,10 @@ class AsyncLedger(AsyncClosing):
     prove_growth = awaited(Ledger.prove_growth)
     backup = awaited(Ledger.backup)
 
+    live = opening(Ledger.live, lambda _, answer: AsyncLiveAnswer(answer))
+    take_over_live = opening(Ledger.take_over_live, lambda _, answer: AsyncLiveAnswer(answer))
+    as_of = opening(Ledger.as_of, AsyncLedgerView)
+
     context = staticmethod(Ledger.context)
 
     @property
@@ -395,28 +413,6 @@ class AsyncLedger(AsyncClosing):
 
         return AsyncFeed(self.run, begin, is_following=follow)
 
-    def live(
-        self,
-        chat_id: str,
-        *,
-        name: str = "assistant",
-        id: str | None = None,  # noqa: A002 - the field's name everywhere else
-        branch: str | None = None,
-        keep_s: float = KEEP_S,
-    ) -> Opening[AsyncLiveAnswer]:
-        """Start a live stream, by `async with` or `await`; see `Ledger.live`."""
-        return self._live(lambda ledger: ledger.live(chat_id, name=name, id=id, branch=branch, keep_s=keep_s))
-
-    def take_over_live(self, stream: LiveStream) -> Opening[AsyncLiveAnswer]:
-        """Go on with a live stream whose writer died or went, by `async with` or `await`; see `Ledger.take_over_live`."""
-        return self._live(lambda ledger: ledger.take_over_live(stream))
-
-    def _live(self, begin: Callable[[Ledger], LiveAnswer]) -> Opening[AsyncLiveAnswer]:
-        async def start() -> AsyncLiveAnswer:
-            return AsyncLiveAnswer(await self.run(begin))
-
-        return Opening(start)
-
     def read_live(
         self,
         chat_id: str,
@@ -427,14 +423,6 @@ class AsyncLedger(AsyncClosing):
     ) -> AsyncLiveReader:
         """Read the chunks of a live stream, by `async for`; see `Ledger.read_live`."""
         return AsyncLiveReader(self.run, lambda ledger: ledger.read_live(chat_id, id, after=after, follow=follow))
-
-    def as_of(self, moment: int | datetime) -> Opening[AsyncLedgerView]:
-        """A read-only view of the ledger as it stood at an earlier moment, by `async with` or `await`; see `Ledger.as_of`."""
-
-        async def look_back() -> AsyncLedgerView:
-            return AsyncLedgerView(self, await self.run(lambda ledger: ledger.as_of(moment)))
-
-        return Opening(look_back)
 
     @asynccontextmanager
     async def projection(self, name: str) -> AsyncGenerator[ProjectionView]:

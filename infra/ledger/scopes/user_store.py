@@ -25,7 +25,7 @@ from ...store.commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind, OnStrea
 from ...store.meaning import Meaning
 from ...store.task_writes import TaskWriteBuffer
 from ...store.temp_folders import Scratch
-from ..port import AdminTask, StorePort, WholeStore, refused
+from ..port import AdminTask, LedgerLog, StorePort, WholeStore, passed_on, refused
 
 _KEPT: Final = 10_000
 
@@ -139,21 +139,13 @@ class UserLog:
     def __init__(self, store: WholeStore, user: User) -> None:
         self._whole, self._user = store, user
 
-    def last_position(self) -> int:
-        """The position of the last event of all."""
-        return self._whole.log.last_position()
+    def _log_of_all(self) -> LedgerLog:
+        return self._whole.log
 
-    def settled_position(self, seen: int) -> int:
-        """Where the log of all ends."""
-        return self._whole.log.settled_position(seen)
-
-    def wait(self, after: int, timeout_s: float) -> bool:
-        """Wait until anybody's event follows a position."""
-        return self._whole.log.wait(after, timeout_s)
-
-    def wait_for_news(self, after: int, timeout_s: float) -> bool:
-        """Wait until anybody's event follows a position, which may bring it."""
-        return self._whole.log.wait_for_news(after, timeout_s)
+    last_position = passed_on(LedgerLog.last_position, _log_of_all)
+    settled_position = passed_on(LedgerLog.settled_position, _log_of_all)
+    wait = passed_on(LedgerLog.wait, _log_of_all)
+    wait_for_news = passed_on(LedgerLog.wait_for_news, _log_of_all)
 
     def read(self, after: int, limit: int = READ_PAGE) -> Sequence[Recorded]:
         """Return the next events after a position, in order; none at the end of the log."""
@@ -225,6 +217,9 @@ class UserStore(UserRefusals):
         self._whole, self._user, self.user_id = store, user, user.id
         self.log = UserLog(store, user)
 
+    def _store_of_all(self) -> WholeStore:
+        return self._whole
+
     @property
     def scratch(self) -> Scratch:
         """Implement `StorePort.scratch`."""
@@ -295,9 +290,11 @@ class UserStore(UserRefusals):
 
         return streams.stream_of(key), read, decide_permitted
 
-    def catch_up(self, position: int | None, timeout_s: float) -> int:
-        """Take in everything up to the present end of the log, or to `position`; returns the position reached."""
-        return self._whole.catch_up(position, timeout_s)
+    catch_up = passed_on(WholeStore.catch_up, _store_of_all)
+    check_open = passed_on(WholeStore.check_open, _store_of_all)
+    erase_deleted = passed_on(WholeStore.erase_deleted, _store_of_all)
+    finish_erasures = passed_on(WholeStore.finish_erasures, _store_of_all)
+    event_bytes = passed_on(WholeStore.event_bytes, _store_of_all)  # the caller knows that it may be read
 
     def events(
         self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
@@ -307,10 +304,6 @@ class UserStore(UserRefusals):
         for recorded in self._whole.events(after, stream_id=stream_id, is_closed=is_closed):
             if is_readable(recorded):
                 yield recorded
-
-    def event_bytes(self, position: int) -> bytes | None:
-        """The bytes of an event, which its hash is over; None where it was erased. The caller knows that it may be read."""
-        return self._whole.event_bytes(position)
 
     def page(
         self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE, is_woken: bool = False
@@ -322,15 +315,3 @@ class UserStore(UserRefusals):
     def sweep_large(self) -> int:
         """Do nothing: unreferenced large data belong to nobody. A sweep of the whole store erases them."""
         return 0
-
-    def erase_deleted(self) -> None:
-        """Erase what deletions left on the log and in the index: now, or soon in another thread."""
-        self._whole.erase_deleted()
-
-    def finish_erasures(self) -> None:
-        """Erase it now."""
-        self._whole.finish_erasures()
-
-    def check_open(self) -> None:
-        """Raise `LedgerClosedError` after the store was closed."""
-        self._whole.check_open()

@@ -13,7 +13,7 @@ from chatledger.projections.chat.reader import IndexedChat
 
 from ....store.commands import NO_CHATS, ChatsToRead
 from ....store.meaning import Meaning
-from ...port import LedgerSnapshot, StorePort, refused
+from ...port import LedgerSnapshot, StorePort, passed_on, refused
 from .point import AsOfPoint, position_of_point
 from .replaying import Anchors, KeptIndex, carry_on, has_deleted, no_anchor, replay_chats
 from .snapshot import WHY, AsOfSnapshot, ChatToReplay, MissingChats
@@ -252,24 +252,14 @@ class AsOfEvents(AsOfRefusals):
         """The vectors of messages as they are now."""
         return self._as_of_store.meaning
 
-    def snapshot(self, chats: ChatsToRead = NO_CHATS, /) -> contextlib.AbstractContextManager[LedgerSnapshot]:
-        """The index as it is now."""
-        return self._as_of_store.source.snapshot(chats)
+    def _store_then(self) -> AsOfStore:
+        return self._as_of_store
 
-    def events(
-        self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
-    ) -> Iterator[Recorded]:
-        """Yield the events after a position, up to the point."""
-        return self._as_of_store.events(after, stream_id=stream_id, is_closed=is_closed)
+    def _store_now(self) -> StorePort:
+        return self._as_of_store.source
 
-    def event_bytes(self, position: int) -> bytes | None:
-        """The bytes of an event, which its hash is over; None where it was erased. The caller knows that it may be read."""
-        return self._as_of_store.event_bytes(position)
-
-    def catch_up(self, position: int | None, timeout_s: float) -> int:
-        """Take in everything up to the present end of the log; returns the position reached."""
-        return self._as_of_store.source.catch_up(position, timeout_s)
-
-    def check_open(self) -> None:
-        """Raise `LedgerClosedError` after it was closed."""
-        self._as_of_store.check_open()
+    events = passed_on(StorePort.events, _store_then)
+    event_bytes = passed_on(StorePort.event_bytes, _store_then)
+    check_open = passed_on(StorePort.check_open, _store_then)
+    snapshot = passed_on(StorePort.snapshot, _store_now)
+    catch_up = passed_on(StorePort.catch_up, _store_now)
