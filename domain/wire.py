@@ -150,22 +150,18 @@ def encode_plain(value: Any) -> bytes:
 
 def _to_be_encoded(value: Any) -> Any:
     if isinstance(value, Value):
-        return _fields_to_be_encoded(value)
+        form = _form_of(type(value))
+        if form.is_own:
+            return value.to_dict()
+        found = form.tag | msgspec.structs.asdict(value)
+        for name in form.derived:
+            found[name] = getattr(value, name)
+        for name in form.nested:
+            found[name] = _to_be_encoded(found[name])
+        return found
     if isinstance(value, list | tuple) and not hasattr(cast("object", value), "_fields"):
         return [_to_be_encoded(item) for item in cast("list[Any]", value)]
     return cast("Any", value)
-
-
-def _fields_to_be_encoded(value: Value) -> dict[str, Any]:
-    form = _form_of(type(value))
-    if form.is_own:
-        return value.to_dict()
-    found = form.tag | msgspec.structs.asdict(value)
-    for name in form.derived:
-        found[name] = getattr(value, name)
-    for name in form.nested:
-        found[name] = _to_be_encoded(found[name])
-    return found
 
 
 class _Form(NamedTuple):

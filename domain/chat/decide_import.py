@@ -121,7 +121,18 @@ def decide_import(
     if branches_before is not None:
         require_chat(state)
         rest = list(islice(_pointers(state, settled, parents, new_ids, now, first=branches_before), limit))
-        _check_stored(state, rest)
+        # Pointers to messages that went with the chat which they were for: it was deleted, and begun anew by others.
+        for body in rest:
+            if isinstance(body, BranchCreated):
+                at = body.head_message_id
+            elif isinstance(body, HeadMoved):
+                at = body.to_head
+            elif isinstance(body, CheckpointSet):
+                at = body.message_id
+            else:
+                continue
+            if at is not None and not state.has_message(at):
+                raise MessageNotFoundError(at, chat_id=state.chat_id)
         return rest
     is_new = state.record is None
     main = next((branch for branch in chat.branches if is_new and branch.name == MAIN), None)
@@ -156,21 +167,6 @@ def rest_of(chat: ImportedChat, written: Sequence[Body]) -> ImportedChat:
         checkpoints=tuple(checkpoint for checkpoint in chat.checkpoints if checkpoint.name not in checkpoints),
         runs=tuple(run for run in chat.runs if run.run_id not in runs),
     )
-
-
-def _check_stored(state: ChatState, bodies: Sequence[Body]) -> None:
-    """Refuse pointers to messages that went with the chat which they were for: it was deleted, and begun anew by others."""
-    for body in bodies:
-        if isinstance(body, BranchCreated):
-            at = body.head_message_id
-        elif isinstance(body, HeadMoved):
-            at = body.to_head
-        elif isinstance(body, CheckpointSet):
-            at = body.message_id
-        else:
-            continue
-        if at is not None and not state.has_message(at):
-            raise MessageNotFoundError(at, chat_id=state.chat_id)
 
 
 def _is_passive(branch: ImportedBranch) -> bool:

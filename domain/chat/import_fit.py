@@ -182,7 +182,14 @@ def with_floats(value: Any, rounded: list[int] | None = None) -> Any:
 
 def _with_floats(value: Any, rounded: list[int], depth: int) -> Any:
     if isinstance(value, int) and not _MIN_INT <= value <= _MAX_INT:
-        return _as_float(value, rounded)
+        try:
+            found = float(value)
+        except OverflowError:
+            return value
+        # JavaScript writes the shortest digits that give the float, and zeros after them.
+        if value not in {int(found), int(Decimal(repr(found)))}:
+            rounded.append(value)
+        return found
     if depth >= MAX_JSON_DEPTH:
         return value  # refused for its depth
     if isinstance(value, list):
@@ -190,17 +197,6 @@ def _with_floats(value: Any, rounded: list[int], depth: int) -> Any:
     if isinstance(value, dict):
         return {key: _with_floats(item, rounded, depth + 1) for key, item in cast("dict[Any, Any]", value).items()}
     return value
-
-
-def _as_float(number: int, rounded: list[int]) -> Any:
-    try:
-        found = float(number)
-    except OverflowError:
-        return number
-    # JavaScript writes the shortest digits that give the float, and zeros after them.
-    if number not in {int(found), int(Decimal(repr(found)))}:
-        rounded.append(number)
-    return found
 
 
 def _fit_title(title: str | None, what: str, tell: Tell) -> str | None:

@@ -121,7 +121,12 @@ def sort_parents_first(
         at: str | None = start
         while at is not None and at not in placed:
             if at in path:
-                first = _cut_cycle(list(path), at, rank, on_fault)
+                walked = list(path)
+                cycle = walked[walked.index(at) :]
+                first = min(cycle, key=rank.__getitem__)
+                shown = ", ".join(repr(member) for member in cycle[:_SHOWN_IDS])
+                more = ", ..." if len(cycle) > _SHOWN_IDS else ""
+                on_fault(first, f"{len(cycle)} message(s) are their own ancestors: {shown}{more}")
                 links[first] = None
                 # Every walk ends in one cycle at most, so it starts again at most once.
                 path, at = {}, start
@@ -135,15 +140,6 @@ def sort_parents_first(
         for message_id in reversed(path):
             placed[message_id] = links[message_id]
     return placed
-
-
-def _cut_cycle(path: list[str], entry: str, rank: dict[str, int], on_fault: Callable[[str, str], None]) -> str:
-    cycle = path[path.index(entry) :]
-    first = min(cycle, key=rank.__getitem__)
-    shown = ", ".join(repr(member) for member in cycle[:_SHOWN_IDS])
-    more = ", ..." if len(cycle) > _SHOWN_IDS else ""
-    on_fault(first, f"{len(cycle)} message(s) are their own ancestors: {shown}{more}")
-    return first
 
 
 def link_messages(chat_id: str, records: Iterable[Located], *, report: Reporter) -> LinkedMessages:

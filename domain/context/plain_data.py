@@ -44,7 +44,11 @@ def plain_form(value: Any) -> Any:
     if isinstance(value, str | int | float | Mapping | Unit):
         return untyped
     if isinstance(value, set | frozenset):
-        return _in_order(cast("set[Any]", value))
+        try:
+            return sorted(cast("set[Any]", value), key=_rank)
+        except RecursionError as error:
+            msg = "is a set of values that are nested too deeply; give a list"
+            raise InvalidValueError(msg) from error
     if isinstance(value, _WRITTEN):
         return value.isoformat()
     if isinstance(value, Decimal):
@@ -85,31 +89,19 @@ def _fields(value: Any) -> Any:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
     else:
-        return _text(value)
+        # The text of a UUID or a duration; anything else as it is.
+        untyped: Any = value
+        if callable(value) or isinstance(value, bytes | bytearray | memoryview):
+            return untyped
+        try:
+            form = msgspec.to_builtins(value)
+        except (TypeError, ValueError, RecursionError):
+            return untyped
+        return form if isinstance(form, str) else untyped
     if callable(value) or isinstance(value, Awaitable | Iterable | AsyncIterable):
         return value
     fields = {name: getattr(value, name, None) for name in names}
     return {name: field for name, field in fields.items() if field is not UNSET}
-
-
-def _text(value: Any) -> Any:
-    """The text of a UUID or a duration; anything else as it is."""
-    untyped: Any = value
-    if callable(value) or isinstance(value, bytes | bytearray | memoryview):
-        return untyped
-    try:
-        form = msgspec.to_builtins(value)
-    except (TypeError, ValueError, RecursionError):
-        return untyped
-    return form if isinstance(form, str) else untyped
-
-
-def _in_order(values: Iterable[Any]) -> list[Any]:
-    try:
-        return sorted(values, key=_rank)
-    except RecursionError as error:
-        msg = "is a set of values that are nested too deeply; give a list"
-        raise InvalidValueError(msg) from error
 
 
 def _rank(value: Any) -> tuple[Any, ...]:

@@ -137,17 +137,27 @@ class _Outline:
                 f"message {twice!r} is more than once in the graph of chat {graph.chat_id!r}; each id names one message"
             )
             raise InvalidValueError(msg)
-        cut = _first_of_cycles(self._nodes)
+        # The first message of each cycle, in the order of `nodes`: every walk to the parents ends at a root or in a cycle.
+        order = {message_id: number for number, message_id in enumerate(self._nodes)}
+        firsts: set[str] = set()
+        walk_of: dict[str, str] = {}
+        for start in self._nodes:
+            at: str | None = start
+            while at is not None and at in self._nodes and at not in walk_of:
+                walk_of[at] = start
+                at = self._nodes[at].parent_id
+            if at is not None and walk_of.get(at) == start:
+                firsts.add(min(_cycle_through(at, self._nodes), key=order.__getitem__))
         self._notes: dict[str, str] = {}
         self._children: dict[str, list[GraphNode]] = {}
         self._roots: dict[str, GraphNode] = {}
         for node in nodes:
-            if node.parent_id is not None and node.parent_id in self._nodes and node.id not in cut:
+            if node.parent_id is not None and node.parent_id in self._nodes and node.id not in firsts:
                 self._children.setdefault(node.parent_id, []).append(node)
                 continue
             self._roots[node.id] = node
             if node.parent_id is not None:
-                self._notes[node.id] = CYCLE if node.id in cut else PARENT_MISSING
+                self._notes[node.id] = CYCLE if node.id in firsts else PARENT_MISSING
         self._checkpoints: dict[str, list[str]] = {}
         for checkpoint in graph.checkpoints:
             self._checkpoints.setdefault(checkpoint.message_id, []).append(checkpoint.name)
@@ -219,21 +229,6 @@ class _Outline:
         if self._collapse_after is None or len(run) <= max(self._collapse_after, 2 * _ENDS):
             return [*run]
         return [*run[:_ENDS], len(run) - 2 * _ENDS, *run[-_ENDS:]]
-
-
-def _first_of_cycles(nodes: dict[str, GraphNode]) -> set[str]:
-    """The first message of each cycle, in the order of `nodes`: every walk to the parents ends at a root or in a cycle."""
-    order = {message_id: number for number, message_id in enumerate(nodes)}
-    firsts: set[str] = set()
-    walk_of: dict[str, str] = {}
-    for start in nodes:
-        at: str | None = start
-        while at is not None and at in nodes and at not in walk_of:
-            walk_of[at] = start
-            at = nodes[at].parent_id
-        if at is not None and walk_of.get(at) == start:
-            firsts.add(min(_cycle_through(at, nodes), key=order.__getitem__))
-    return firsts
 
 
 def _cycle_through(message_id: str, nodes: dict[str, GraphNode]) -> Iterator[str]:

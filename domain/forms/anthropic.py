@@ -230,22 +230,20 @@ class AnthropicWriter(Writer):
             return native if same else {**native, "tool_use_id": result.call_id}
         head = {key: value for key, value in (native or {}).items() if key not in {"tool_use_id", "content"}}
         block: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id, **head}
-        content = self._result_content(item, result)
+        if isinstance(result.content, str):
+            content = result.content if result.content.strip() else None  # blank texts are refused
+        else:
+            if result.is_error:  # its files stand behind all results
+                result = Result(None, None, [piece for piece in result.content if isinstance(piece, Text | Json)])
+            blocks = [
+                block
+                for block in self._contents(item, result)
+                if not isinstance(text := object_at(block).get("text"), str) or text.strip()
+            ]
+            content = content_of(blocks) if blocks else None
         if content:  # blank texts and empty lists are refused, a result of nothing is not
             block["content"] = content
         return block | ({"is_error": True} if result.is_error else {})
-
-    def _result_content(self, item: FormItem, result: Result) -> Any:
-        if isinstance(result.content, str):
-            return result.content if result.content.strip() else None  # blank texts are refused
-        if result.is_error:  # its files stand behind all results
-            result = Result(None, None, [piece for piece in result.content if isinstance(piece, Text | Json)])
-        blocks = [
-            block
-            for block in self._contents(item, result)
-            if not isinstance(text := object_at(block).get("text"), str) or text.strip()
-        ]
-        return content_of(blocks) if blocks else None
 
 
 def _has_calls_last(turn: WrittenTurn) -> bool:

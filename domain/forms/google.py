@@ -60,22 +60,18 @@ def _what(part: Any, role: str) -> Text | Reasoning | Call | Result | File | Own
         return Call(text_at(call, "id") or None, text_at(call, "name") or "", call.get("args"), None, origin, signature)
     response = in_camel(fields.get("functionResponse"))
     if response and role == USER:
-        return _result(response)
+        # `output` and `error` of a response are its own, any other object is a value.
+        value, is_error = response.get("response"), False
+        if isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1:
+            key = next(iter(cast("dict[str, Any]", value)))
+            if key in {"output", "error"}:
+                value, is_error = value[key], key == "error"
+        content: str | list[Piece] = value if isinstance(value, str) else [Json(value)]
+        files = [_file(in_camel(part)) or Own(NAME, part) for part in list_at(response, "parts")]
+        if files:
+            content = [*([Text(content)] if isinstance(content, str) else content), *files]
+        return Result(text_at(response, "id") or None, text_at(response, "name"), content, is_error)
     return _file(fields) or Own(NAME, part)
-
-
-def _result(response: dict[str, Any]) -> Result:
-    """Return the result: `output` and `error` of a response are its own, any other object is a value."""
-    value, is_error = response.get("response"), False
-    if isinstance(value, dict) and len(cast("dict[str, Any]", value)) == 1:
-        key = next(iter(cast("dict[str, Any]", value)))
-        if key in {"output", "error"}:
-            value, is_error = value[key], key == "error"
-    content: str | list[Piece] = value if isinstance(value, str) else [Json(value)]
-    files = [_file(in_camel(part)) or Own(NAME, part) for part in list_at(response, "parts")]
-    if files:
-        content = [*([Text(content)] if isinstance(content, str) else content), *files]
-    return Result(text_at(response, "id") or None, text_at(response, "name"), content, is_error)
 
 
 def _file(fields: dict[str, Any]) -> File | None:

@@ -134,7 +134,19 @@ class LangChainWriter(Writer):
         if turn.role == ASSISTANT:
             self._write_answer(turn)
             for _, call, item, result in answers(turn):
-                self._write_result(call, item, result)
+                native = self.native(item)
+                own = object_at(native, "data") if object_at(native).get("type") == "tool" else {}
+                content = own.get("content")
+                if content is None and isinstance(result.content, list) and len(result.content) > 1:
+                    content = self._contents(item, result)
+                fields = {
+                    "status": "error" if result.is_error else "success",
+                    **own,
+                    "content": result_text(result) if content is None else content,
+                    "tool_call_id": call.id,
+                    "name": own.get("name") or call.name,
+                }
+                self._add("tool", item.source, fields)
             return
         blocks = self._blocks(turn.items)
         kind, name = _TYPES.get(turn.role, "human"), turn.name
@@ -185,21 +197,6 @@ class LangChainWriter(Writer):
         if isinstance(what, Reasoning) and what.text:
             return {"type": "reasoning", "reasoning": what.text}
         return _file_block(what) if isinstance(what, File) else None
-
-    def _write_result(self, call: Call, item: FormItem, result: Result) -> None:
-        native = self.native(item)
-        own = object_at(native, "data") if object_at(native).get("type") == "tool" else {}
-        content = own.get("content")
-        if content is None and isinstance(result.content, list) and len(result.content) > 1:
-            content = self._contents(item, result)
-        fields = {
-            "status": "error" if result.is_error else "success",
-            **own,
-            "content": result_text(result) if content is None else content,
-            "tool_call_id": call.id,
-            "name": own.get("name") or call.name,
-        }
-        self._add("tool", item.source, fields)
 
     def _add(self, kind: str, source: Source, fields: dict[str, Any]) -> None:
         message_id = self.free_id(source) if source.id else None

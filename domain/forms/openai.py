@@ -57,21 +57,17 @@ def read(data: Any, name: str, source: Any) -> list[FormItem]:
     elif isinstance(content, list):
         items += [FormItem(role, what_of(block), source, block, speaker) for block in cast("list[Any]", content)]
     if role == ASSISTANT and (len(data) > 2 or "content" not in data):  # a plain text is not looked through
-        _read_answer(data, source, items)
+        # What only answers of a model have.
+        refusal = text_at(data, "refusal")
+        if refusal:
+            items.append(FormItem(ASSISTANT, Refusal(refusal), source))
+        if isinstance(data.get("audio"), dict):
+            items.append(FormItem(ASSISTANT, Own(NAME, {"audio": data["audio"]}), source))
+        items += [FormItem(ASSISTANT, _call(call), source, call) for call in list_at(data, "tool_calls")]
+        function = data.get("function_call")
+        if isinstance(function, dict):  # before `tool_calls`, a message had one call without an id
+            items.append(FormItem(ASSISTANT, _function(None, object_at(function)), source))
     return items
-
-
-def _read_answer(data: dict[str, Any], source: Any, items: list[FormItem]) -> None:
-    """Add what only answers of a model have."""
-    refusal = text_at(data, "refusal")
-    if refusal:
-        items.append(FormItem(ASSISTANT, Refusal(refusal), source))
-    if isinstance(data.get("audio"), dict):
-        items.append(FormItem(ASSISTANT, Own(NAME, {"audio": data["audio"]}), source))
-    items += [FormItem(ASSISTANT, _call(call), source, call) for call in list_at(data, "tool_calls")]
-    function = data.get("function_call")
-    if isinstance(function, dict):  # before `tool_calls`, a message had one call without an id
-        items.append(FormItem(ASSISTANT, _function(None, object_at(function)), source))
 
 
 def _call(call: Any) -> Call:
@@ -209,7 +205,14 @@ class OpenAIWriter(Writer):
                 changed = native if native.get("tool_call_id") == call.id else {**native, "tool_call_id": call.id}
                 self.messages.append(changed)
                 continue
-            self.messages.append({"role": TOOL, "tool_call_id": call.id, "content": _texts(result)})
+            # Several texts stay parts of their own.
+            content = result.content
+            if isinstance(content, list) and sum(isinstance(piece, Text | Json) for piece in content) > 1:
+                parts = [Result(None, None, [piece]) for piece in content if isinstance(piece, Text | Json)]
+                texts = [{"type": "text", "text": text} for part in parts if (text := result_text(part))] or ""
+            else:
+                texts = result_text(result)
+            self.messages.append({"role": TOOL, "tool_call_id": call.id, "content": texts})
             files += self._files_behind(call, item, result)
         if files:
             self.messages.append({"role": USER, "content": files})
@@ -220,15 +223,6 @@ def content_of(blocks: list[Any]) -> Any:
     if len(blocks) == 1 and isinstance(blocks[0], dict) and blocks[0].keys() == {"type", "text"}:
         return blocks[0]["text"]
     return blocks
-
-
-def _texts(result: Result) -> Any:
-    """Return the text of a result; several texts stay parts of their own."""
-    content = result.content
-    if isinstance(content, list) and sum(isinstance(piece, Text | Json) for piece in content) > 1:
-        parts = [Result(None, None, [piece]) for piece in content if isinstance(piece, Text | Json)]
-        return [{"type": "text", "text": text} for part in parts if (text := result_text(part))] or ""
-    return result_text(result)
 
 
 def _written_call(call: Call, native: Any) -> Any:

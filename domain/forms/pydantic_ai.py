@@ -192,7 +192,15 @@ class PydanticAIWriter(Writer):
                 return {"part_kind": "text", "content": what.text}
             return {"part_kind": "system-prompt", "content": what.text, **_timed(item)} if is_system else what.text
         if isinstance(what, Reasoning):
-            return _thought(what)
+            # Signed only by those whose API takes it without the ids of what is around it.
+            part: dict[str, Any] = {"part_kind": "thinking", "content": what.text}
+            opaque = what.opaque or {}
+            if what.origin == "anthropic" and (signature := opaque.get("signature") or opaque.get("data")):
+                redacted = {} if opaque.get("signature") else {"id": _REDACTED}
+                return {**part, **redacted, "signature": signature, "provider_name": "anthropic"}
+            if what.origin == "google" and (signature := opaque.get("thoughtSignature")):
+                return {**part, **_by_google(signature)}
+            return part if what.text else None
         if not isinstance(what, File) or is_system or (is_answer and what.data is None):
             return None
         content = _file_content(what)
@@ -227,18 +235,6 @@ def _timed(item: FormItem) -> dict[str, str]:
 
 def _by_google(signature: Any) -> dict[str, Any]:
     return {"provider_name": "google", "provider_details": {"thought_signature": signature}}
-
-
-def _thought(reasoning: Reasoning) -> dict[str, Any] | None:
-    """Return the part for a thought; signed only by those whose API takes it without the ids of what is around it."""
-    part: dict[str, Any] = {"part_kind": "thinking", "content": reasoning.text}
-    opaque = reasoning.opaque or {}
-    if reasoning.origin == "anthropic" and (signature := opaque.get("signature") or opaque.get("data")):
-        redacted = {} if opaque.get("signature") else {"id": _REDACTED}
-        return {**part, **redacted, "signature": signature, "provider_name": "anthropic"}
-    if reasoning.origin == "google" and (signature := opaque.get("thoughtSignature")):
-        return {**part, **_by_google(signature)}
-    return part if reasoning.text else None
 
 
 def _file_content(file: File) -> dict[str, Any] | None:

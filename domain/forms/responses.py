@@ -41,18 +41,15 @@ def read(data: Any, name: str, source: Any) -> list[FormItem]:
         call = Call(call_id, text_at(data, "name") or "", {"input": text_at(data, "input") or ""})
         return [FormItem(ASSISTANT, call, source, data)]
     if kind == "reasoning":
-        return [FormItem(ASSISTANT, _reasoning(data), source, data)]
+        texts = [
+            text
+            for block in (*list_at(data, "summary"), *list_at(data, "content"))
+            if (text := text_at(object_at(block), "text")) is not None
+        ]
+        opaque = {key: data[key] for key in ("id", "encrypted_content") if data.get(key)}
+        reasoning = Reasoning("\n".join(texts), NAME if opaque else None, opaque or None)
+        return [FormItem(ASSISTANT, reasoning, source, data)]
     return [FormItem(TOOL if kind.endswith("_output") else ASSISTANT, Own(NAME, data), source, data)]
-
-
-def _reasoning(data: dict[str, Any]) -> Reasoning:
-    texts = [
-        text
-        for block in (*list_at(data, "summary"), *list_at(data, "content"))
-        if (text := text_at(object_at(block), "text")) is not None
-    ]
-    opaque = {key: data[key] for key in ("id", "encrypted_content") if data.get(key)}
-    return Reasoning("\n".join(texts), NAME if opaque else None, opaque or None)
 
 
 def _what(block: Any) -> Text | Refusal | File | Own:

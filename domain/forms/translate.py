@@ -94,7 +94,22 @@ class _Arranging:
             is_assistants = item.role == ASSISTANT or (item.role == TOOL and type(what) is not Text)
             turn = self._assistants(number) if is_assistants else self._others(item, number)
             if type(what) is Call:
-                item = self._with_call(turn, item, what, number)
+                # A call is given under an id that no earlier call has.
+                own_id, name = what.id, what.name
+                _note(self._by_name, name, turn)
+                if own_id is not None:
+                    _note(self._by_id, own_id, turn)
+                if not own_id:
+                    _note(self._without_id, name, turn)
+                    _note(self._without_id, "", turn)
+                call_id, called = self._id_for(own_id, name), self._name_for(name)
+                if call_id != own_id or called != name:
+                    self.changed.add(number)
+                    item = FormItem(
+                        item.role, msgspec.structs.replace(what, id=call_id, name=called), item.source, item.native
+                    )
+                turn.calls.append(item)
+                turn.results.append(None)
             turn.items.append(item)
             if item.name is not None and turn.name is None:
                 turn.name = item.name
@@ -121,23 +136,6 @@ class _Arranging:
             turn = WrittenTurn(item.role, item.name, [], [number])
             self.turns.append(turn)
         return turn
-
-    def _with_call(self, turn: WrittenTurn, item: FormItem, call: Call, number: int) -> FormItem:
-        """Note a call, and return it under an id that no earlier call has."""
-        own_id, name = call.id, call.name
-        _note(self._by_name, name, turn)
-        if own_id is not None:
-            _note(self._by_id, own_id, turn)
-        if not own_id:
-            _note(self._without_id, name, turn)
-            _note(self._without_id, "", turn)
-        call_id, called = self._id_for(own_id, name), self._name_for(name)
-        if call_id != own_id or called != name:
-            self.changed.add(number)
-            item = FormItem(item.role, msgspec.structs.replace(call, id=call_id, name=called), item.source, item.native)
-        turn.calls.append(item)
-        turn.results.append(None)
-        return item
 
     def _id_for(self, own_id: str | None, name: str) -> str | None:
         key = name if own_id is None else own_id
@@ -226,27 +224,24 @@ class _Arranging:
                 continue
             turn.is_told = False
             if open_calls == "drop":
-                self._leave_out(turn)
+                self.changed.update(turn.sources)
+                unanswered = [call for call, result in zip(turn.calls, turn.results, strict=True) if result is None]
+                self.dropped += [Dropped(call.source.id, "call", "it has no result") for call in unanswered]
+                rest: list[FormItem] = []
+                for item in turn.items:
+                    if all(item is not call for call in unanswered):
+                        rest.append(item)
+                        continue
+                    # The Responses API refuses reasoning without the item that it led to.
+                    while rest and isinstance(thought := rest[-1].what, Reasoning) and thought.origin == "responses":
+                        self.dropped.append(Dropped(rest.pop().source.id, "reasoning", "what it led to has no result"))
+                turn.items = rest
+                turn.calls = [call for call, result in zip(turn.calls, turn.results, strict=True) if result is not None]
+                turn.results = [result for result in turn.results if result is not None]
                 continue
             turn.results = [result or interrupted(call) for call, result in zip(turn.calls, turn.results, strict=True)]
         if open_calls == "drop":
             self.turns = [turn for turn in self.turns if turn.items or turn.is_told]
-
-    def _leave_out(self, turn: WrittenTurn) -> None:
-        self.changed.update(turn.sources)
-        unanswered = [call for call, result in zip(turn.calls, turn.results, strict=True) if result is None]
-        self.dropped += [Dropped(call.source.id, "call", "it has no result") for call in unanswered]
-        rest: list[FormItem] = []
-        for item in turn.items:
-            if all(item is not call for call in unanswered):
-                rest.append(item)
-                continue
-            # The Responses API refuses reasoning without the item that it led to.
-            while rest and isinstance(thought := rest[-1].what, Reasoning) and thought.origin == "responses":
-                self.dropped.append(Dropped(rest.pop().source.id, "reasoning", "what it led to has no result"))
-        turn.items = rest
-        turn.calls = [call for call, result in zip(turn.calls, turn.results, strict=True) if result is not None]
-        turn.results = [result for result in turn.results if result is not None]
 
 
 def runs(arranged: Arranged) -> Iterable[tuple[list[WrittenTurn], list[int]]]:

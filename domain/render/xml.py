@@ -117,15 +117,11 @@ class XmlRenderer(Renderer):
         if isinstance(value, list) and len(value) == 1 and not isinstance(value[0], list):
             value = value[0]
         if isinstance(value, Named):
-            return self._dissolved(value)
+            items, fragments = partition(value.value) if isinstance(value.value, list) else ([], [])
+            if not items:
+                return [_element(value)]
+            return [*_items(value.name, items), *self._fragments(fragments)]
         return self._content(_Element(named.name, value, _Role.DATA))
-
-    def _dissolved(self, only: Named) -> _Content:
-        """The content of a top-level element whose data are one fragment: the fragment, or what its mixed list holds."""
-        items, fragments = partition(only.value) if isinstance(only.value, list) else ([], [])
-        if not items:
-            return [_element(only)]
-        return [*_items(only.name, items), *self._fragments(fragments)]
 
     def _content(self, element: _Element) -> _Content:
         value = element.value

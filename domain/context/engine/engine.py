@@ -126,7 +126,10 @@ class Compacting(Saving):
         chain = read.for_model
         if not chain:
             raise EmptyChatError(self._chat_id, name)
-        begin = _kept_from(chain, keep_last)
+        begin = len(chain)
+        if keep_last:
+            starts = [at for at in turn_starts(chain, is_whole=True) if at or not is_summary(chain[0])]
+            begin = starts[keep_last - 1] if len(starts) >= keep_last else 0
         if begin == 0 or (begin == 1 and is_summary(chain[0])):
             if settled is not None:
                 return await self._port.get_branch(self._chat_id, name)  # it was this very compaction
@@ -152,14 +155,6 @@ class Compacting(Saving):
         )
         result = await self._carry_out(Attempt(save, self._port.new_id(), ()))
         return await self._port.get_branch(self._chat_id, result.branch)
-
-
-def _kept_from(chain: list[Message], turns: int) -> int:
-    """The place where the last turns begin."""
-    if not turns:
-        return len(chain)
-    starts = [at for at in turn_starts(chain, is_whole=True) if at or not is_summary(chain[0])]
-    return starts[turns - 1] if len(starts) >= turns else 0
 
 
 class Branching(PendingMessages):

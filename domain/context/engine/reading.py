@@ -122,7 +122,10 @@ class ContextReading(PendingMessages):
             None if last_n is None and max_tokens is None else Fit(last_n=last_n, max_tokens=max_tokens, counter=count)
         )
         await self._ready()
-        prompt = await self._prompt(renderer, is_cached=provider is not None)
+        fragments, render = prompt_fragments(await self._computed()), written_by(renderer)
+        prompt = (
+            stable_first(fragments, render) if provider is not None else SystemPrompt(fragments, render(fragments), 0)
+        )
         system_tokens = 0 if max_tokens is None else tokens_of_text(prompt.text, count, of="the system prompt")
         limits = None if fit is None else msgspec.structs.replace(fit, system_tokens=system_tokens)
         preview = await self._preview(limits)
@@ -210,10 +213,6 @@ class ContextReading(PendingMessages):
         )
         self._read_head = seen
         return answer
-
-    async def _prompt(self, renderer: Rendering | None, *, is_cached: bool) -> SystemPrompt:
-        fragments, render = prompt_fragments(await self._computed()), written_by(renderer)
-        return stable_first(fragments, render) if is_cached else SystemPrompt(fragments, render(fragments), 0)
 
     async def _computed(self) -> list[Fragment]:
         """Replace computed values in the context fragments for good."""

@@ -49,15 +49,6 @@ _PAGE: Final = 50
 class PendingMessages(EngineBase):
     """Lazy fragments resolved, messages of one id merged, reminders folded in."""
 
-    async def _resolved(self) -> list[PendingMessage]:
-        """The pending messages with lazy ones resolved, and the last one of each id at the place of the first."""
-        entries = [_recorded(await self._resolve_lazy(entry)) for entry in self._pending]
-        if self._unsettled is not None:
-            # The spare ids of a save whose outcome is unknown may be stored already.
-            entries = [msgspec.structs.replace(entry, spare_id=self._port.new_id()) for entry in entries]
-        # A dict keeps the place of the first, and has the last.
-        return list({entry.fragment.id: entry for entry in entries}.values())
-
     async def _resolve_lazy(self, entry: PendingMessage) -> PendingMessage:
         lazy = entry.fragment.lazy
         if lazy is None:
@@ -80,7 +71,12 @@ class PendingMessages(EngineBase):
 
     async def _ready_to_save(self) -> list[PendingMessage]:
         """The pending messages as a save stores them: resolved, merged, with reminders folded in."""
-        entries = await self._resolved()
+        entries = [_recorded(await self._resolve_lazy(entry)) for entry in self._pending]
+        if self._unsettled is not None:
+            # The spare ids of a save whose outcome is unknown may be stored already.
+            entries = [msgspec.structs.replace(entry, spare_id=self._port.new_id()) for entry in entries]
+        # A dict keeps the place of the first, and has the last.
+        entries = list({entry.fragment.id: entry for entry in entries}.values())
         reminders = [fragment for fragment in self._context if is_reminder(fragment)]
         if not (reminders and any(entry.fragment.name == USER for entry in entries)):
             return entries
@@ -253,14 +249,6 @@ class Saving(PendingMessages):
         Raises:
             InvalidValueError: The message is of the assistant and has no id, or it is of neither user nor assistant.
         """
-        turn = self._turn_of(content)
-        self.set(turn)
-        result = await self.save()
-        if turn.name == USER:
-            return self._port.new_id()
-        return result.id_map.get(cast("str", turn.id), cast("str", turn.id))
-
-    def _turn_of(self, content: Any) -> Fragment:
         if isinstance(content, str):
             content = {"role": USER, "parts": [{"type": "text", "text": content}]}
         if is_ui_message(content):
@@ -275,7 +263,11 @@ class Saving(PendingMessages):
         if not is_message_fragment(fragment) or fragment.name not in {USER, ASSISTANT} or fragment.id is None:
             msg = f"a turn continues with a message of the user, or of the assistant with its id, not {fragment.name!r}"
             raise InvalidValueError(msg)
-        return fragment
+        self.set(fragment)
+        result = await self.save()
+        if fragment.name == USER:
+            return self._port.new_id()
+        return result.id_map.get(fragment.id, fragment.id)
 
     async def _carry_out(self, attempt: Attempt) -> SaveResult:
         # Before it is sent: whatever interrupts this, the next call repeats it under the same command id.

@@ -223,14 +223,6 @@ _ASYNCHRONOUS: Final = (
 )
 
 
-def _answer(call: Callable[[Ledger], T], ledger: Ledger) -> T:
-    answer = call(ledger)
-    if inspect.iscoroutine(answer):
-        answer.close()  # or Python warns that it was never awaited
-        raise InvalidValueError(_ASYNCHRONOUS)
-    return answer
-
-
 class AsyncLedger(AsyncClosing):
     """
     A ledger whose methods are awaited and whose iterators are asynchronous. Made by `chatledger.open_async`.
@@ -452,7 +444,11 @@ class AsyncLedger(AsyncClosing):
             raise InvalidValueError(_ASYNCHRONOUS)
 
         def answer() -> T:
-            return _answer(call, self._open())
+            answer = call(self._open())
+            if inspect.iscoroutine(answer):
+                answer.close()  # or Python warns that it was never awaited
+                raise InvalidValueError(_ASYNCHRONOUS)
+            return answer
 
         if abandon_on_cancel:
             # What may be abandoned waits. However many wait, other calls must not wait for them: each has a thread of its own.

@@ -116,7 +116,11 @@ class Resolver:
             return kept[0]
         result = value
         if callable(result) and not inspect.isawaitable(result):
-            result = await self._called(result)
+            if needs_sandbox(result) and self._load.sandbox is None:
+                msg = "needs a sandbox, and there is none"
+                raise RefusedError(msg)
+            call = functools.partial(result, self._load) if takes_load_context(result) else result
+            result = call() if only_begins(result) else await self._in_thread(call)
         if inspect.isawaitable(result):
             result = await self._only_once(result, _awaited)
         if is_iterable(result):
@@ -152,13 +156,6 @@ class Resolver:
         if once.error is not None:
             raise once.error
         return once.result
-
-    async def _called(self, function: Callable[..., Any]) -> Any:
-        if needs_sandbox(function) and self._load.sandbox is None:
-            msg = "needs a sandbox, and there is none"
-            raise RefusedError(msg)
-        call = functools.partial(function, self._load) if takes_load_context(function) else function
-        return call() if only_begins(function) else await self._in_thread(call)
 
     async def _items(self, value: Any) -> list[Any]:
         """The items of an iterable."""

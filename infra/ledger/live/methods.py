@@ -97,7 +97,17 @@ class LiveMethods(LedgerPart):
             msg = f"keep_s must be a number of seconds above 0, and at most {MAX_LIVE_AGE_S:,}, not {keep_s!r}"
             raise InvalidValueError(msg)
         store = self._store
-        born = _born(store, check_id(chat_id, "chat_id"), branch)
+        chat_id = check_id(chat_id, "chat_id")
+        with store.snapshot(ChatsToRead(chat_id)) as snapshot:
+            chat = snapshot.chat(chat_id)
+            if branch is None:
+                branch_at(chat, None, chat_id=chat_id)
+            elif chat.record is not None and chat.branch_row(branch) is None:
+                raise BranchNotFoundError(chat_id, branch)
+            if chat.record is None or chat.stream_no is None:
+                raise ChatNotFoundError(chat_id)
+            chat.check_may_write()
+            born = chat.stream_no
         # With the id of the message that it becomes: readers are given it now, and would take a later one for another answer.
         start = LiveStart(chat_id, stream_id, name, branch, clock_ms(), keep_s, born, new_id())
         try:
@@ -259,19 +269,6 @@ def _may_write(store: StorePort, chat_id: str) -> bool:
     except AccessDeniedError:  # the user of this store only reads the chat: its writers see to its streams
         return False
     return True
-
-
-def _born(store: StorePort, chat_id: str, branch: str | None) -> int:
-    with store.snapshot(ChatsToRead(chat_id)) as snapshot:
-        chat = snapshot.chat(chat_id)
-        if branch is None:
-            branch_at(chat, None, chat_id=chat_id)
-        elif chat.record is not None and chat.branch_row(branch) is None:
-            raise BranchNotFoundError(chat_id, branch)
-        if chat.record is None or chat.stream_no is None:
-            raise ChatNotFoundError(chat_id)
-        chat.check_may_write()
-        return chat.stream_no
 
 
 def _is_held(store: StorePort, start: LiveStart) -> bool:

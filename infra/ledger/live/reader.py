@@ -120,13 +120,32 @@ class LiveReader:
             if entries and not self._is_visible():  # its chat was deleted, and it is still to be erased
                 raise self._gone()
             for entry in entries:
-                self._take(entry)
+                self._last, self._read_count = entry, self._read_count + 1
+                self._ready += [chunk for chunk in unpacked_chunks(entry) if chunk.number > self._after]
+                if entry.kind == "end":
+                    self._status = "dropped" if entry.commit is None else "committed"
+                    self._is_over = True
+                else:
+                    self._status = _STATUS.get(entry.kind, "writing")
+                if self._until is not None and self._read_count >= self._until:
+                    self._is_over = True
+                    if self._status == "writing":
+                        self._status = self._live.stream.status
             if self._is_over:
                 self._entries.close()
             elif entries:
                 self._news_s = time.monotonic()
             elif self._is_left or time.monotonic() - self._news_s > SILENCE_S:
-                self._look()
+                live = self._streams.find(self._live.key)
+                if live is None:
+                    raise self._gone()
+                # It ends only where nothing more is on its way: behind a slow network a writer that goes on looks like one that went.
+                self._last_number = live.tail.number
+                if self._last_number <= self._read_count:
+                    self._status = live.stream.status
+                    self._is_paused = self._is_left or live.stream.idle_s > SILENCE_S
+                if not self._is_paused:
+                    self._news_s = time.monotonic()
 
     def _gone(self) -> LiveStreamNotFoundError:
         return LiveStreamNotFoundError(self._live.stream.chat_id, self._live.stream.id)
@@ -135,32 +154,6 @@ class LiveReader:
     def _is_left(self) -> bool:
         """Whether the last entry that is known says that its writer went."""
         return self._last is not None and self._last.kind == "leave" and self._read_count >= self._last_number
-
-    def _take(self, entry: LiveEntry) -> None:
-        self._last, self._read_count = entry, self._read_count + 1
-        self._ready += [chunk for chunk in unpacked_chunks(entry) if chunk.number > self._after]
-        if entry.kind == "end":
-            self._status = "dropped" if entry.commit is None else "committed"
-            self._is_over = True
-        else:
-            self._status = _STATUS.get(entry.kind, "writing")
-        if self._until is not None and self._read_count >= self._until:
-            self._is_over = True
-            if self._status == "writing":
-                self._status = self._live.stream.status
-
-    def _look(self) -> None:
-        """Look up whether more is on its way, and whether the writer is still there."""
-        live = self._streams.find(self._live.key)
-        if live is None:
-            raise self._gone()
-        # It ends only where nothing more is on its way: behind a slow network a writer that goes on looks like one that went.
-        self._last_number = live.tail.number
-        if self._last_number <= self._read_count:
-            self._status = live.stream.status
-            self._is_paused = self._is_left or live.stream.idle_s > SILENCE_S
-        if not self._is_paused:
-            self._news_s = time.monotonic()
 
     def close(self) -> None:
         """End the reading; calling it again does nothing."""

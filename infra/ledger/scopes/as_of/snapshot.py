@@ -114,7 +114,12 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
 
     def chat_nos(self, *, user_id: str | None = None) -> list[int]:
         """The numbers of all chats, or of those of an owner, the last changed first. They can be searched together."""
-        chats = self._all(user_id)
+        by_place: list[tuple[bytes, IndexedChat]] = []
+        for then in self._all_then(user_id):
+            chat = _replayed(then)
+            if chat.record is not None and chat.chat_no is not None:
+                by_place.append((order_suffix(chat.record.updated_at, chat.chat_id, chat.chat_no), chat))
+        chats = [chat for _, chat in sorted(by_place, key=itemgetter(0))]
         self._is_searched_there = any(isinstance(chat, AsOfChat) for chat in chats)
         return [chat.chat_no for chat in chats if chat.chat_no is not None]
 
@@ -147,15 +152,6 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
                 break
         if chats.are_searched:
             yield from self._all_then(chats.user_id)
-
-    def _all(self, user_id: str | None) -> list[IndexedChat]:
-        """All chats, or those of an owner, the last changed first."""
-        by_place: list[tuple[bytes, IndexedChat]] = []
-        for then in self._all_then(user_id):
-            chat = _replayed(then)
-            if chat.record is not None and chat.chat_no is not None:
-                by_place.append((order_suffix(chat.record.updated_at, chat.chat_id, chat.chat_no), chat))
-        return [chat for _, chat in sorted(by_place, key=itemgetter(0))]
 
     def _all_then(self, user_id: str | None) -> Iterator[IndexedChat | ChatToReplay]:
         tables, txn = self._live.tables, self._live.txn

@@ -13,10 +13,10 @@ from chatledger.projections.chat.reader import IndexedChat
 
 from ....store.commands import NO_CHATS, ChatsToRead
 from ....store.meaning import Meaning
-from ...port import LedgerSnapshot, StorePort, passed_on, refused
+from ...port import StorePort, passed_on, refused
 from .point import AsOfPoint, position_of_point
 from .replaying import Anchors, KeptIndex, carry_on, has_deleted, no_anchor, replay_chats
-from .snapshot import WHY, AsOfSnapshot, ChatToReplay, MissingChats
+from .snapshot import WHY, AsOfSnapshot, ChatToReplay
 
 
 class AsOfRefusals:
@@ -152,7 +152,29 @@ class AsOfStore(AsOfRefusals):
                 if not missing:
                     yield snapshot
                     return
-            self._prepare(missing)  # here, where no transaction is open
+            with self._replaying:  # here, where no transaction is open; others may have replayed them meanwhile
+                source = self.source
+                past = self._past or self._open_past(missing.to_replay)
+                with past.reading() as txn:
+                    to_replay = [chat for chat in missing.to_replay if not past.is_complete(txn, chat.chat_no)]
+                # An anchor is a copy of the whole index, so anchors are left only where the index has no other chat.
+                leaves_anchors = (
+                    self._earlier is not None and len(to_replay) == 1 and past.held <= {to_replay[0].chat_no}
+                )
+                anchor = self._anchors.leaving(source, past, to_replay[0]) if leaves_anchors else no_anchor
+                replay_chats(source, past, self.point, to_replay, anchor=anchor)
+                if missing.to_copy:
+                    with source.snapshot() as live:
+                        records = (
+                            (chat_no, IndexedChat(live.tables, live.txn, "", chat_no).record)
+                            for chat_no in missing.to_copy
+                        )
+                        unchanged = [
+                            chat_no
+                            for chat_no, record in records
+                            if record is not None and self.point.is_after(record.head)
+                        ]
+                        past.copy_chats(live.txn, live.tables, unchanged)
 
     @contextlib.contextmanager
     def _snapshot(self, chats: ChatsToRead) -> Generator[AsOfSnapshot]:
@@ -163,26 +185,6 @@ class AsOfStore(AsOfRefusals):
             else:
                 with past.reading() as txn:
                     yield AsOfSnapshot(live, self.point, (past, txn), self._described)
-
-    def _prepare(self, missing: MissingChats) -> None:
-        """Replay and copy chats, unless others did meanwhile."""
-        with self._replaying:
-            source = self.source
-            past = self._past or self._open_past(missing.to_replay)
-            with past.reading() as txn:
-                to_replay = [chat for chat in missing.to_replay if not past.is_complete(txn, chat.chat_no)]
-            # An anchor is a copy of the whole index, so anchors are left only where the index has no other chat.
-            leaves_anchors = self._earlier is not None and len(to_replay) == 1 and past.held <= {to_replay[0].chat_no}
-            anchor = self._anchors.leaving(source, past, to_replay[0]) if leaves_anchors else no_anchor
-            replay_chats(source, past, self.point, to_replay, anchor=anchor)
-            if missing.to_copy:
-                with source.snapshot() as live:
-                    past.copy_chats(live.txn, live.tables, self._unchanged(live, missing.to_copy))
-
-    def _unchanged(self, live: LedgerSnapshot, chat_numbers: Sequence[int]) -> list[int]:
-        """Return the chats that have still not changed since the point."""
-        records = ((chat_no, IndexedChat(live.tables, live.txn, "", chat_no).record) for chat_no in chat_numbers)
-        return [chat_no for chat_no, record in records if record is not None and self.point.is_after(record.head)]
 
     def events(
         self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
