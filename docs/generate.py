@@ -380,7 +380,8 @@ def _twins(kind: type, like: str) -> str:
     """The methods that another class has too, under the same names."""
     names = {
         name: member
-        for name, member in vars(kind).items()
+        for owner in reversed(kind.__mro__)
+        for name, member in vars(owner).items()
         if inspect.isfunction(member)
         and hasattr(member, "__wrapped__")
         and member.__qualname__ != f"{kind.__name__}.{name}"

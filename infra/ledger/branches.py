@@ -175,9 +175,7 @@ class BranchMethods(LedgerPart):
 
     def get_active_branch(self, chat_id: str) -> Branch | None:
         """The active branch; None only when there is no such chat."""
-        chat_id = sought_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            chat = snapshot.chat(chat_id)
+        with self._chat(chat_id) as chat:
             return None if chat.record is None else chat.branch(chat.record.active_branch)
 
     def set_active_branch(self, chat_id: str, name: str) -> Branch:
@@ -287,9 +285,8 @@ class BranchMethods(LedgerPart):
 
         Source: the LMDB index at `position`. Costs O(branches); no chain is walked for the counts.
         """
-        chat_id = sought_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            return snapshot.chat(chat_id).branches()
+        with self._chat(chat_id) as chat:
+            return chat.branches()
 
 
 class ForkMethods(LedgerPart):

@@ -137,9 +137,8 @@ class ChatMethods(LedgerPart):
 
         Source: the LMDB index at `position`; the log is not read.
         """
-        chat_id = sought_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            return snapshot.chat(chat_id).chat
+        with self._chat(chat_id) as chat:
+            return chat.chat
 
     def _written(self, chat_id: str) -> Chat | None:
         """The chat that a call has written to, wherever it is held."""

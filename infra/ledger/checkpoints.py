@@ -72,10 +72,9 @@ class CheckpointMethods(LedgerPart):
 
     def get_checkpoint(self, chat_id: str, name: str) -> Checkpoint | None:
         """The checkpoint of that name, or None."""
-        chat_id = sought_id(chat_id, "chat_id")
         name = sought_id(name, "checkpoint name")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            return snapshot.chat(chat_id).checkpoint(name)
+        with self._chat(chat_id) as chat:
+            return chat.checkpoint(name)
 
     def list_checkpoints(self, chat_id: str, *, message_ids: Iterable[str] | None = None) -> list[Checkpoint]:
         """
@@ -88,10 +87,8 @@ class CheckpointMethods(LedgerPart):
         Source: the LMDB index at `position`. Costs O(checkpoints); with `message_ids` a look-up for each, and what `get_rows`
         reads once in a while.
         """
-        chat_id = sought_id(chat_id, "chat_id")
         wanted = None if message_ids is None else [sought_id(message_id, "message_id") for message_id in message_ids]
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            chat = snapshot.chat(chat_id)
+        with self._chat(chat_id) as chat:
             return chat.checkpoints() if wanted is None else checkpoints_at(chat, wanted)
 
     def delete_checkpoint(self, chat_id: str, name: str) -> bool:
@@ -166,6 +163,5 @@ class AnnotationMethods(LedgerPart):
 
         Source: the LMDB index at `position`.
         """
-        chat_id = sought_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            return snapshot.chat(chat_id).annotations()
+        with self._chat(chat_id) as chat:
+            return chat.annotations()

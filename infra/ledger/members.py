@@ -93,9 +93,8 @@ class MemberMethods(LedgerPart):
 
         Source: the LMDB index at `position`. Costs O(members).
         """
-        chat_id = sought_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            return snapshot.chat(chat_id).members()
+        with self._chat(chat_id) as chat:
+            return chat.members()
 
 
 def check_may_write(store: StorePort, chat_id: str) -> None:

@@ -1,12 +1,13 @@
 """The port of a ledger: what it asks of its store, which may be the whole one, or one user's, or one moment's part of it."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, Never, ParamSpec, Protocol, TypeVar
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import AccessDeniedError
+from chatledger.domain.limits import sought_id
 from chatledger.domain.values import Branch, Chat
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.lists import ChatCursor, ChatList
@@ -330,6 +331,13 @@ class LedgerPart:
     def _store(self) -> StorePort:
         """The store, if the ledger is open. Raises `LedgerClosedError`."""
         raise NotImplementedError
+
+    @contextmanager
+    def _chat(self, chat_id: str) -> Generator[IndexedChat]:
+        """A chat at one moment, to be read inside; its record is None where there is no such chat, as of an id that no chat can have."""
+        sought = sought_id(chat_id, "chat_id")
+        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
+            yield snapshot.chat(sought)
 
 
 def store_of(ledger: LedgerPart) -> StorePort:

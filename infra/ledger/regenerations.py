@@ -210,18 +210,14 @@ class RegenerationMethods(LedgerPart):
 
         Source: the LMDB index at `position`.
         """
-        chat_id = sought_id(chat_id, "chat_id")
         regeneration_id = sought_id(regeneration_id, "regeneration_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            chat = snapshot.chat(chat_id)
+        with self._chat(chat_id) as chat:
             record = chat.regeneration(regeneration_id)
             return None if record is None else regeneration_of(chat, record)
 
     def regenerations(self, chat_id: str) -> list[Regeneration]:
         """The regenerations of a chat by the time when they began, ties by id; none when there is no such chat."""
-        chat_id = sought_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            chat = snapshot.chat(chat_id)
+        with self._chat(chat_id) as chat:
             rows = chat.run_rows
             branches = chat.branches()
             records = [] if rows is None else rows.regenerations()

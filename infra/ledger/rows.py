@@ -28,7 +28,6 @@ from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.chat.rows import ChatRows, edges_through, layout_along, rows_of
 
-from ..store.commands import ChatsToRead
 from .port import LedgerPart
 
 _MOST_PIXELS: Final = 10_000
@@ -231,9 +230,7 @@ class RowMethods(LedgerPart):
 
     @contextmanager
     def _rows(self, chat_id: str) -> Generator[tuple[IndexedChat, ChatRows]]:
-        sought = sought_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
-            chat = snapshot.chat(sought)
+        with self._chat(chat_id) as chat:
             if chat.record is None:
                 raise ChatNotFoundError(chat_id)
             yield chat, rows_of(chat)

@@ -227,10 +227,9 @@ class RunMethods(LedgerPart):
 
     def get_run(self, chat_id: str, run_id: str) -> MessageRun | None:
         """The run of that id, or None."""
-        chat_id = sought_id(chat_id, "chat_id")
         run_id = sought_id(run_id, "run_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            return snapshot.chat(chat_id).run(run_id)
+        with self._chat(chat_id) as chat:
+            return chat.run(run_id)
 
     def runs(
         self,
@@ -258,7 +257,6 @@ class RunMethods(LedgerPart):
         Source: the LMDB index at `position`; looked up by message, trigger or thread where one is given, or among those that
         have not ended.
         """
-        chat_id = sought_id(chat_id, "chat_id")
         filters = {
             "message_id": message_id,
             "trigger_message_id": trigger_message_id,
@@ -270,8 +268,8 @@ class RunMethods(LedgerPart):
             check_choice(status, RUN_STATUSES, "status")
         if is_ended is not None:
             check_flag(is_ended, "is_ended")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            listed = _listed(snapshot.chat(chat_id), wanted, is_ended=is_ended)
+        with self._chat(chat_id) as chat:
+            listed = _listed(chat, wanted, is_ended=is_ended)
         return [
             run
             for run in listed
@@ -312,15 +310,13 @@ class RunMethods(LedgerPart):
 
         Source: the LMDB index at `position`. Costs O(result) where nothing is left out.
         """
-        sought = sought_id(chat_id, "chat_id")
         if last_n is not None:
             check_count(last_n, "last_n")
         fit: Limit | None = None if last_n is None else LastMessages(last_n)
         if max_tokens is not None:
             # Messages of a window that was too short are counted again in the next one.
             fit = Fit(last_n=last_n, max_tokens=max_tokens, counter=cache(as_tokenizer(counter)))
-        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
-            chat = snapshot.chat(sought)
+        with self._chat(chat_id) as chat:
             place = place_in(chat, chat_id, message_id)
             return read_for_model(chat, place, fit=fit, always=message_id).for_model
 

@@ -41,12 +41,10 @@ class VersionMethods(LedgerPart):
         Source: the LMDB index at `position`, in one transaction; the log is not read. Costs O(messages and versions of the page),
         whatever the number of branches and the length of the chain.
         """
-        sought = sought_id(chat_id, "chat_id")
         if not check_count(limit, "limit"):
             msg = "limit must be at least 1, for a page has a message"
             raise InvalidValueError(msg)
-        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
-            chat = snapshot.chat(sought)
+        with self._chat(chat_id) as chat:
             row = branch_at(chat, branch, chat_id=chat_id)
             end = chain_end(chat, row.place, before)
             if end is None:

@@ -189,6 +189,11 @@ class LedgerView(LedgerPart):
         return f"<LedgerView as of {at}{' (closed)' if self._as_of_store.is_closed else ''}>"
 
 
+def methods_then(view: LedgerView) -> LedgerMethods:
+    """Return the methods of a ledger, on chats as of the point of a view: for its twin, which offers those that the view has."""
+    return view._reader  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # users are not to see it
+
+
 def replayed_bytes(view: LedgerView) -> int:
     """Return how many bytes the chats take that a view has replayed; 0 after it was closed."""
     return view._as_of_store.used_bytes  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # users are not to see it

@@ -3,8 +3,10 @@
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Generator, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import partial, update_wrapper
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
@@ -12,6 +14,7 @@ import anyio
 import anyio.to_thread
 from msgspec import UNSET, UnsetType
 
+from chatledger.domain.chat.live import KEEP_S, LiveStream
 from chatledger.domain.chat.members import User, check_roles
 from chatledger.domain.errors import AccessDeniedError, InvalidValueError, LedgerClosedError
 from chatledger.domain.limits import check_id
@@ -22,9 +25,10 @@ from ...store.commands import RETRY_S
 from ..drafts import Messages
 from ..feed import AsyncFeed, Cursor
 from ..ledger import Ledger
+from ..live import LiveAnswer
 from ..log import begin_view
 from ..messages import Appending, OnExisting, begin_append
-from ..view import LedgerView
+from ..view import LedgerMethods, LedgerView, methods_then
 from .awaiting import AsyncClosing, DeferredAnswer, Opening, Runner, awaited, ended, in_thread, iterated
 from .live import AsyncLiveAnswer, AsyncLiveReader
 
@@ -115,10 +119,79 @@ update_wrapper(append, Ledger.append)
 
 P = ParamSpec("P")
 T = TypeVar("T")
-C = TypeVar("C", bound=AsyncClosing)
 
 
-class AsyncLedgerView(AsyncClosing):
+def read(
+    method: Callable[Concatenate[LedgerMethods, P], T],
+) -> Callable[Concatenate["AwaitedReads", P], Coroutine[Any, Any, T]]:
+    """Return an awaitable version of a method that only reads chats."""
+
+    async def call(self: "AwaitedReads", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._read_by(  # pyright: ignore[reportPrivateUsage]  # a method of that class
+            lambda ledger: method(ledger, *args, **kwargs)
+        )
+
+    update_wrapper(call, method)
+    return call
+
+
+class AwaitedReads(AsyncClosing):
+    """What an `AsyncLedger` and its views of earlier moments read alike: `LedgerView` lists it, and it is awaited here."""
+
+    @abstractmethod
+    def _read_by(self, call: Callable[[LedgerMethods], T]) -> Awaitable[T]:
+        """The answer of a function of the ledger, or of what stands for it at that moment, in a worker thread."""
+
+    get_chat = read(LedgerMethods.get_chat)
+    list_chats = read(LedgerMethods.list_chats)
+    count_chats = read(LedgerMethods.count_chats)
+
+    get_message = read(LedgerMethods.get_message)
+    get_messages = read(LedgerMethods.get_messages)
+    get_chain = read(LedgerMethods.get_chain)
+    has_children = read(LedgerMethods.has_children)
+    children = read(LedgerMethods.children)
+    siblings = read(LedgerMethods.siblings)
+    common_ancestor = read(LedgerMethods.common_ancestor)
+    diff = read(LedgerMethods.diff)
+
+    get_branch = read(LedgerMethods.get_branch)
+    get_active_branch = read(LedgerMethods.get_active_branch)
+    list_branches = read(LedgerMethods.list_branches)
+
+    get_page = read(LedgerMethods.get_page)
+    versions = read(LedgerMethods.versions)
+    branches_of = read(LedgerMethods.branches_of)
+
+    get_checkpoint = read(LedgerMethods.get_checkpoint)
+    list_checkpoints = read(LedgerMethods.list_checkpoints)
+
+    members = read(LedgerMethods.members)
+
+    get_annotations = read(LedgerMethods.get_annotations)
+    get_run = read(LedgerMethods.get_run)
+    runs = read(LedgerMethods.runs)
+    get_context = read(LedgerMethods.get_context)
+    plan_regeneration = read(LedgerMethods.plan_regeneration)
+    get_regeneration = read(LedgerMethods.get_regeneration)
+    regenerations = read(LedgerMethods.regenerations)
+    forks = read(LedgerMethods.forks)
+
+    search = read(LedgerMethods.search)
+
+    get_rows = read(LedgerMethods.get_rows)
+    list_bundled_lines = read(LedgerMethods.list_bundled_lines)
+    list_branch_points = read(LedgerMethods.list_branch_points)
+    get_row_numbers = read(LedgerMethods.get_row_numbers)
+    get_row_strip = read(LedgerMethods.get_row_strip)
+    get_row_line = read(LedgerMethods.get_row_line)
+
+    export_chat = read(LedgerMethods.export_chat)
+    graph = read(LedgerMethods.graph)
+    owner_of = read(LedgerMethods.owner_of)
+
+
+class AsyncLedgerView(AwaitedReads):
     """
     A `LedgerView` whose methods are awaited. Made by `AsyncLedger.as_of`; use it with `async with`, or close it.
 
@@ -130,55 +203,7 @@ class AsyncLedgerView(AsyncClosing):
     def __init__(self, ledger: Runner[Ledger], view: LedgerView) -> None:
         self._ledger, self._view = ledger, view
 
-    get_chat = awaited(LedgerView.get_chat)
-    list_chats = awaited(LedgerView.list_chats)
-    count_chats = awaited(LedgerView.count_chats)
-
-    get_message = awaited(LedgerView.get_message)
-    get_messages = awaited(LedgerView.get_messages)
-    get_chain = awaited(LedgerView.get_chain)
-    has_children = awaited(LedgerView.has_children)
-    children = awaited(LedgerView.children)
-    siblings = awaited(LedgerView.siblings)
-    common_ancestor = awaited(LedgerView.common_ancestor)
-    diff = awaited(LedgerView.diff)
-
-    get_branch = awaited(LedgerView.get_branch)
-    get_active_branch = awaited(LedgerView.get_active_branch)
-    list_branches = awaited(LedgerView.list_branches)
-
-    get_page = awaited(LedgerView.get_page)
-    versions = awaited(LedgerView.versions)
-    branches_of = awaited(LedgerView.branches_of)
-
-    get_checkpoint = awaited(LedgerView.get_checkpoint)
-    list_checkpoints = awaited(LedgerView.list_checkpoints)
-
-    members = awaited(LedgerView.members)
-
-    get_annotations = awaited(LedgerView.get_annotations)
-    get_run = awaited(LedgerView.get_run)
-    runs = awaited(LedgerView.runs)
-    get_context = awaited(LedgerView.get_context)
-    plan_regeneration = awaited(LedgerView.plan_regeneration)
-    get_regeneration = awaited(LedgerView.get_regeneration)
-    regenerations = awaited(LedgerView.regenerations)
-    forks = awaited(LedgerView.forks)
-
-    search = awaited(LedgerView.search)
-
-    get_rows = awaited(LedgerView.get_rows)
-    list_bundled_lines = awaited(LedgerView.list_bundled_lines)
-    list_branch_points = awaited(LedgerView.list_branch_points)
-    get_row_numbers = awaited(LedgerView.get_row_numbers)
-    get_row_strip = awaited(LedgerView.get_row_strip)
-    get_row_line = awaited(LedgerView.get_row_line)
-
-    export_chat = awaited(LedgerView.export_chat)
-    graph = awaited(LedgerView.graph)
-    owner_of = awaited(LedgerView.owner_of)
     get_position = awaited(LedgerView.get_position)
-
     history = iterated(LedgerView.history)
 
     async def __aenter__(self) -> Self:
@@ -189,6 +214,9 @@ class AsyncLedgerView(AsyncClosing):
     def position(self) -> DeferredAnswer[int]:
         """The position of the last event up to then: `await view.position`."""
         return DeferredAnswer(self.get_position)
+
+    def _read_by(self, call: Callable[[LedgerMethods], T]) -> Awaitable[T]:
+        return self._ledger.run(lambda _: call(methods_then(self._view)))
 
     async def run(self, call: Callable[[LedgerView], T]) -> T:
         """The answer of a function of the view that runs in a worker thread: several calls for the price of one hop."""
@@ -202,28 +230,13 @@ class AsyncLedgerView(AsyncClosing):
         return f"<Async{repr(self._view)[1:]}"
 
 
-def opening(
-    method: Callable[Concatenate[Ledger, P], T], twin: Callable[["AsyncLedger", T], C]
-) -> Callable[Concatenate["AsyncLedger", P], Opening[C]]:
-    """Return a version of a method that opens something, by `async with` or `await`: its twin for asyncio and trio."""
-
-    def begin(self: "AsyncLedger", /, *args: P.args, **kwargs: P.kwargs) -> Opening[C]:
-        async def start() -> C:
-            return twin(self, await self.run(lambda ledger: method(ledger, *args, **kwargs)))
-
-        return Opening(start)
-
-    update_wrapper(begin, method)
-    return begin
-
-
 _ASYNCHRONOUS: Final = (
     "run takes an ordinary function, which gets the blocking Ledger in a worker thread; "
     "in an asynchronous one await the methods of this ledger instead"
 )
 
 
-class AsyncLedger(AsyncClosing):
+class AsyncLedger(AwaitedReads):
     """
     A ledger whose methods are awaited and whose iterators are asynchronous. Made by `chatledger.open_async`.
 
@@ -240,10 +253,7 @@ class AsyncLedger(AsyncClosing):
 
     create_chat = awaited(Ledger.create_chat)
     upsert_chat = awaited(Ledger.upsert_chat)
-    get_chat = awaited(Ledger.get_chat)
     update_chat = awaited(Ledger.update_chat)
-    list_chats = awaited(Ledger.list_chats)
-    count_chats = awaited(Ledger.count_chats)
     delete_chat = awaited(Ledger.delete_chat)
     sweep = awaited(Ledger.sweep)
     due_chats = awaited(Ledger.due_chats)
@@ -252,43 +262,25 @@ class AsyncLedger(AsyncClosing):
 
     append = append
     add_messages = awaited(Ledger.add_messages)
-    get_message = awaited(Ledger.get_message)
-    get_messages = awaited(Ledger.get_messages)
-    get_chain = awaited(Ledger.get_chain)
-    has_children = awaited(Ledger.has_children)
-    children = awaited(Ledger.children)
-    siblings = awaited(Ledger.siblings)
-    common_ancestor = awaited(Ledger.common_ancestor)
-    diff = awaited(Ledger.diff)
 
     create_branch = awaited(Ledger.create_branch)
     fork = awaited(Ledger.fork)
-    get_branch = awaited(Ledger.get_branch)
-    get_active_branch = awaited(Ledger.get_active_branch)
     set_active_branch = awaited(Ledger.set_active_branch)
     move_head = awaited(Ledger.move_head)
-    list_branches = awaited(Ledger.list_branches)
     rename_branch = awaited(Ledger.rename_branch)
     delete_branch = awaited(Ledger.delete_branch)
 
-    get_page = awaited(Ledger.get_page)
-    versions = awaited(Ledger.versions)
-    branches_of = awaited(Ledger.branches_of)
     show = awaited(Ledger.show)
 
     set_checkpoint = awaited(Ledger.set_checkpoint)
-    get_checkpoint = awaited(Ledger.get_checkpoint)
-    list_checkpoints = awaited(Ledger.list_checkpoints)
     delete_checkpoint = awaited(Ledger.delete_checkpoint)
 
     set_member = awaited(Ledger.set_member)
     remove_member = awaited(Ledger.remove_member)
     set_members = awaited(Ledger.set_members)
     check_may_write = awaited(Ledger.check_may_write)
-    members = awaited(Ledger.members)
 
     annotate = awaited(Ledger.annotate)
-    get_annotations = awaited(Ledger.get_annotations)
 
     record_run = awaited(Ledger.record_run)
     start_run = awaited(Ledger.start_run)
@@ -296,20 +288,13 @@ class AsyncLedger(AsyncClosing):
     complete_run = awaited(Ledger.complete_run)
     fail_run = awaited(Ledger.fail_run)
     update_run = awaited(Ledger.update_run)
-    get_run = awaited(Ledger.get_run)
-    runs = awaited(Ledger.runs)
-    get_context = awaited(Ledger.get_context)
 
-    plan_regeneration = awaited(Ledger.plan_regeneration)
     mark_stale = awaited(Ledger.mark_stale)
     begin_regeneration = awaited(Ledger.begin_regeneration)
     approve_regeneration = awaited(Ledger.approve_regeneration)
     repeat_run = awaited(Ledger.repeat_run)
-    get_regeneration = awaited(Ledger.get_regeneration)
-    regenerations = awaited(Ledger.regenerations)
 
     fork_chat = awaited(Ledger.fork_chat)
-    forks = awaited(Ledger.forks)
 
     save = awaited(Ledger.save)
     preview_save = awaited(Ledger.preview_save)
@@ -317,30 +302,19 @@ class AsyncLedger(AsyncClosing):
     get_live = awaited(Ledger.get_live)
     list_live = awaited(Ledger.list_live)
 
-    search = awaited(Ledger.search)
     embed_pending = awaited(Ledger.embed_pending)
 
-    get_rows = awaited(Ledger.get_rows)
-    list_bundled_lines = awaited(Ledger.list_bundled_lines)
-    list_branch_points = awaited(Ledger.list_branch_points)
-    get_row_numbers = awaited(Ledger.get_row_numbers)
-    get_row_strip = awaited(Ledger.get_row_strip)
-    get_row_line = awaited(Ledger.get_row_line)
-
     import_chat = awaited(Ledger.import_chat)
-    export_chat = awaited(Ledger.export_chat)
     import_value = awaited(Ledger.import_value)
     export_thread = awaited(Ledger.export_thread)
     export_state = awaited(Ledger.export_state)
     export_all = iterated(Ledger.export_all, chunk=1)
-    graph = awaited(Ledger.graph)
     history = iterated(Ledger.history)
     get_position = awaited(Ledger.get_position)
     last_position = awaited(Ledger.last_position)
     feeds = awaited(Ledger.feeds)
     ack_feed = awaited(Ledger.ack_feed)
     forget_feed = awaited(Ledger.forget_feed)
-    owner_of = awaited(Ledger.owner_of)
     sync = awaited(Ledger.sync)
     rebuild = awaited(Ledger.rebuild)
     projections = awaited(Ledger.projections)
@@ -350,10 +324,6 @@ class AsyncLedger(AsyncClosing):
     prove = awaited(Ledger.prove)
     prove_growth = awaited(Ledger.prove_growth)
     backup = awaited(Ledger.backup)
-
-    live = opening(Ledger.live, lambda _, answer: AsyncLiveAnswer(answer))
-    take_over_live = opening(Ledger.take_over_live, lambda _, answer: AsyncLiveAnswer(answer))
-    as_of = opening(Ledger.as_of, AsyncLedgerView)
 
     context = staticmethod(Ledger.context)
 
@@ -405,6 +375,28 @@ class AsyncLedger(AsyncClosing):
 
         return AsyncFeed(self.run, begin, is_following=follow)
 
+    def live(
+        self,
+        chat_id: str,
+        *,
+        name: str = "assistant",
+        id: str | None = None,  # noqa: A002 - the field's name everywhere else
+        branch: str | None = None,
+        keep_s: float = KEEP_S,
+    ) -> Opening[AsyncLiveAnswer]:
+        """Start a live stream, by `async with` or `await`; see `Ledger.live`."""
+        return self._live(lambda ledger: ledger.live(chat_id, name=name, id=id, branch=branch, keep_s=keep_s))
+
+    def take_over_live(self, stream: LiveStream) -> Opening[AsyncLiveAnswer]:
+        """Go on with a live stream whose writer died or went, by `async with` or `await`; see `Ledger.take_over_live`."""
+        return self._live(lambda ledger: ledger.take_over_live(stream))
+
+    def _live(self, begin: Callable[[Ledger], LiveAnswer]) -> Opening[AsyncLiveAnswer]:
+        async def start() -> AsyncLiveAnswer:
+            return AsyncLiveAnswer(await self.run(begin))
+
+        return Opening(start)
+
     def read_live(
         self,
         chat_id: str,
@@ -415,6 +407,14 @@ class AsyncLedger(AsyncClosing):
     ) -> AsyncLiveReader:
         """Read the chunks of a live stream, by `async for`; see `Ledger.read_live`."""
         return AsyncLiveReader(self.run, lambda ledger: ledger.read_live(chat_id, id, after=after, follow=follow))
+
+    def as_of(self, moment: int | datetime) -> Opening[AsyncLedgerView]:
+        """A read-only view of the ledger as it stood at an earlier moment, by `async with` or `await`; see `Ledger.as_of`."""
+
+        async def look_back() -> AsyncLedgerView:
+            return AsyncLedgerView(self, await self.run(lambda ledger: ledger.as_of(moment)))
+
+        return Opening(look_back)
 
     @asynccontextmanager
     async def projection(self, name: str) -> AsyncGenerator[ProjectionView]:
@@ -454,6 +454,9 @@ class AsyncLedger(AsyncClosing):
             # What may be abandoned waits. However many wait, other calls must not wait for them: each has a thread of its own.
             return await anyio.to_thread.run_sync(answer, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
         return await in_thread(answer)
+
+    def _read_by(self, call: Callable[[LedgerMethods], T]) -> Awaitable[T]:
+        return self.run(call)
 
     @property
     def opened(self) -> Ledger | None:
