@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import InvalidValueError
@@ -18,7 +17,6 @@ from ..log.envelope import acting
 from ..store.commands import RETRY_S, ChatsToRead
 from .feed import WHOLE, Cursor, Feed, FeedFilter, FeedInfo, acknowledge, check_share, claim, drop_feed, list_feeds
 from .feed.filter import HistoryFilter, is_gone
-from .live import LiveAnswer, LiveReader
 from .port import LedgerPart, StorePort, store_of
 
 if TYPE_CHECKING:
@@ -33,11 +31,6 @@ __all__ = ["CHATS", "STATES", "THREADS", "LogMethods", "Recorded", "kind_of"]
 
 class LogMethods(LedgerPart):
     """The part of a ledger that is about its log."""
-
-    _cursors: "WeakSet[Cursor | LiveAnswer | LiveReader]"
-
-    def _is_over(self) -> bool:
-        raise NotImplementedError
 
     @property
     def position(self) -> int:

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, Never, ParamSpec, Protocol, TypeVar
+from weakref import WeakSet
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import AccessDeniedError
@@ -327,9 +328,16 @@ def passed_on(
 class LedgerPart:
     """A part of a ledger: its methods on one matter."""
 
+    _cursors: "WeakSet[Any]"
+    """The feeds and live streams that are open: closing the ledger closes them first."""
+
     @property
     def _store(self) -> StorePort:
         """The store, if the ledger is open. Raises `LedgerClosedError`."""
+        raise NotImplementedError
+
+    def _is_over(self) -> bool:
+        """Whether the ledger was closed; for what goes on after the call that began it."""
         raise NotImplementedError
 
     @contextmanager

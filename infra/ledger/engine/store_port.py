@@ -6,7 +6,7 @@ values, one evaluation at a time, of which what succeeded is kept where another 
 import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cached_property, partial
 from typing import Any, Final, Protocol, TypeVar
@@ -75,7 +75,7 @@ class Computing:
                     self._token = None
                     _under_way.reset(before)
 
-    async def compute(self, fragments: Sequence[Fragment], load: LoadContext) -> list[Fragment]:
+    async def compute(self, fragments: Sequence[Fragment], *, context: Any, sandbox: Any) -> list[Fragment]:
         """
         Evaluate the computed values in context fragments; to be called alone. After a failure it goes on where that one ended.
 
@@ -85,7 +85,7 @@ class Computing:
         """
         if not has_computed(fragments):
             return list(fragments)
-        call = partial(compute_again, fragments, load, self._kept)
+        call = partial(compute_again, fragments, LoadContext(context, sandbox), self._kept)
         computed = run_now(call) if self._is_blocking else await call()
         for fragment in computed:
             check_holds_no_message(fragment)
@@ -116,9 +116,9 @@ class RunOnLedger(Protocol):
         ...
 
 
-class LedgerPort:
+class LedgerPort(Computing):
     """
-    The port of a context engine.
+    The port of a context engine, which computes its values too.
 
     Args:
         run: How functions of the ledger are carried out: one call is one hop to a thread, if there is one.
@@ -126,8 +126,8 @@ class LedgerPort:
     """
 
     def __init__(self, run: RunOnLedger, *, is_blocking: bool) -> None:
+        super().__init__(is_blocking=is_blocking)
         self.run = run
-        self._computing = Computing(is_blocking=is_blocking)
 
     async def open_chat(self, chat_id: str, user_id: str, metadata: dict[str, Any] | None) -> Opened:
         """Create the chat unless it is there; an existing one is left as it is, and refused when it is not for this user."""
@@ -196,18 +196,6 @@ class LedgerPort:
             return decide(foreseen, ChainReader(store, foreseen.base))
 
         return await self.run(call)
-
-    async def compute(self, fragments: Sequence[Fragment], *, context: Any, sandbox: Any) -> list[Fragment]:
-        """Evaluate the computed values in context fragments."""
-        return await self._computing.compute(fragments, LoadContext(context, sandbox))
-
-    async def ask(self, function: Callable[[], Any], *, name: str) -> Any:
-        """Return what a function gives, which may be asynchronous."""
-        return await self._computing.ask(function, name=name)
-
-    def alone(self) -> AbstractAsyncContextManager[None]:
-        """Wait until no other task or thread computes values of this engine, and compute them."""
-        return self._computing.alone()
 
     def tokenizer(self, counter: Tokenizer | str) -> Tokenizer:
         """Find a tokenizer by the name of its encoding; a function is returned as it is."""

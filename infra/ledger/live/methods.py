@@ -4,8 +4,7 @@ import contextlib
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
-from weakref import WeakSet
+from typing import Final
 
 from chatledger.domain.chat.live import (
     KEEP_S,
@@ -44,20 +43,12 @@ from .pump import LivePump
 from .reader import LiveReader
 from .writer import LiveAnswer, complete
 
-if TYPE_CHECKING:
-    from ..feed import Cursor
-
 _ROLE: Final = "assistant"
 _logger = logging.getLogger(__name__)
 
 
 class LiveMethods(LedgerPart):
     """The part of a ledger that is about live streams."""
-
-    _cursors: "WeakSet[Cursor | LiveAnswer | LiveReader]"
-
-    def _is_over(self) -> bool:
-        raise NotImplementedError
 
     def live(
         self,
