@@ -62,33 +62,10 @@ def decide_record_run(state: ChatState, new: RunDraft, *, answer: RunAnswer | No
         InvalidValueError: A value breaks a rule.
     """
     require_chat(state)
-    for name in ("run_id", "thread_id", "assistant_id", "runtime"):
-        check_id(getattr(new, name), name)
-    for name in ("trigger_message_id", "checkpoint_id"):
-        check_optional_id(getattr(new, name), name)
-    check_ids(new.references, "references")
-    if new.status is not None:
-        check_choice(new.status, ("pending", "running", "completed"), "the status of a new run")
-    message_id = _produced(new.message_id, answer)
-    if message_id is not None and new.status not in {None, "completed"}:
-        msg = f"run {new.run_id!r} has an answer, so it is completed, not {new.status}"
-        raise InvalidValueError(msg)
+    message_id = _check_new(new, answer)
     recorded = state.run(new.run_id)
     if recorded is not None:
-        # Another run under the same id is refused. What was learned of it since it was recorded does not matter.
-        names = ("thread_id", "assistant_id", "runtime", "trigger_message_id", "repeats", "regeneration_id")
-        different = [name for name in names if getattr(recorded, name) != getattr(new, name)]
-        if recorded.references != list(new.references):
-            different.append("references")
-        if message_id not in {None, recorded.message_id}:
-            different.append("message_id")
-        if new.checkpoint_id not in {None, recorded.checkpoint_id}:
-            different.append("checkpoint_id")
-        if new.status == "completed" and recorded.status != "completed":
-            different.append("status")
-        if different:
-            why = f"is recorded with another {', '.join(different)}; use a new run id"
-            raise RunConflictError(state.chat_id, recorded.run_id, why=why)
+        _check_same(state, recorded, new, message_id)
         return []
     for target in (new.trigger_message_id, *new.references, new.message_id):
         check_target(state, target)
@@ -214,6 +191,22 @@ def require_run(state: ChatState, run_id: str) -> MessageRun:
     return run
 
 
+def _check_new(new: RunDraft, answer: RunAnswer | None) -> str | None:
+    """Check a new run; returns the id of the message that it produced."""
+    for name in ("run_id", "thread_id", "assistant_id", "runtime"):
+        check_id(getattr(new, name), name)
+    for name in ("trigger_message_id", "checkpoint_id"):
+        check_optional_id(getattr(new, name), name)
+    check_ids(new.references, "references")
+    if new.status is not None:
+        check_choice(new.status, ("pending", "running", "completed"), "the status of a new run")
+    message_id = _produced(new.message_id, answer)
+    if message_id is not None and new.status not in {None, "completed"}:
+        msg = f"run {new.run_id!r} has an answer, so it is completed, not {new.status}"
+        raise InvalidValueError(msg)
+    return message_id
+
+
 def _produced(message_id: str | None, answer: RunAnswer | None) -> str | None:
     check_optional_id(message_id, "message_id")
     if answer is None:
@@ -222,6 +215,23 @@ def _produced(message_id: str | None, answer: RunAnswer | None) -> str | None:
         msg = "give either a message_id or the answer itself, not both"
         raise InvalidValueError(msg)
     return check_id(getattr(answer.draft, "id", None), "message id")
+
+
+def _check_same(state: ChatState, recorded: MessageRun, new: RunDraft, message_id: str | None) -> None:
+    """Refuse another run under the same id. What was learned of it since it was recorded does not matter."""
+    names = ("thread_id", "assistant_id", "runtime", "trigger_message_id", "repeats", "regeneration_id")
+    different = [name for name in names if getattr(recorded, name) != getattr(new, name)]
+    if recorded.references != list(new.references):
+        different.append("references")
+    if message_id not in {None, recorded.message_id}:
+        different.append("message_id")
+    if new.checkpoint_id not in {None, recorded.checkpoint_id}:
+        different.append("checkpoint_id")
+    if new.status == "completed" and recorded.status != "completed":
+        different.append("status")
+    if different:
+        why = f"is recorded with another {', '.join(different)}; use a new run id"
+        raise RunConflictError(state.chat_id, recorded.run_id, why=why)
 
 
 def _stopped(

@@ -1,7 +1,7 @@
 """Regenerations: which runs an edit makes stale, how far their repetition is, and the decisions on it."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import (
@@ -27,6 +27,7 @@ from .runs import (
     RegenerationRecord,
     RegenerationStep,
     RunStatus,
+    StepStatus,
 )
 from .state import ChatState
 
@@ -161,13 +162,8 @@ def regeneration_of(
             and agent not in ahead
             and missing.isdisjoint([planned.trigger_message_id, *planned.references])
         )
-        if attempt is not None:
-            status = "asking" if attempt.status == "waiting" else attempt.status
-        elif planned.run_id not in record.approved:
-            status = "awaiting_approval"
-        else:
-            status = "ready" if is_free else "waiting"
         # An agent's earlier step holds up its later one: were that ready meanwhile, whoever read the list would be refused in the end.
+        status = _status(attempt, is_approved=planned.run_id in record.approved, is_free=is_free)
         if status == "waiting" and _waits_for_later(planned, held, numbers.get(planned.run_id, 0), behind):
             held |= {planned.run_id, planned.message_id} - {None}
         elif status in {"waiting", "ready", "pending", "running", "asking"}:
@@ -176,17 +172,7 @@ def regeneration_of(
             undone.add(planned.run_id)
             if planned.message_id not in {None, record.edited_message_id}:
                 missing.add(planned.message_id)
-        trigger, references = planned.trigger_message_id, planned.references
-        if attempt is None:
-            trigger = None if trigger is None else new(trigger)
-            references = [new(reference) for reference in references]
-        else:
-            trigger, references = attempt.trigger_message_id, attempt.references
-        steps.append(
-            RegenerationStep(
-                repeats=planned, status=status, trigger_message_id=trigger, references=list(references), run=attempt
-            )
-        )
+        steps.append(_step(planned, status, attempt, new))
     return Regeneration(
         id=record.id,
         chat_id=state.chat_id,
@@ -214,6 +200,27 @@ def _waits_for_later(planned: PlannedRun, held: Collection[str | None], number: 
     """
     needed = {planned.trigger_message_id, planned.remembers, *planned.references}
     return number > behind or not needed.isdisjoint(held)
+
+
+def _status(attempt: MessageRun | None, *, is_approved: bool, is_free: bool) -> StepStatus:
+    if attempt is not None:
+        return "asking" if attempt.status == "waiting" else attempt.status
+    if not is_approved:
+        return "awaiting_approval"
+    return "ready" if is_free else "waiting"
+
+
+def _step(
+    planned: PlannedRun, status: StepStatus, attempt: MessageRun | None, new: Callable[[str], str]
+) -> RegenerationStep:
+    trigger, references = planned.trigger_message_id, planned.references
+    if attempt is None:
+        trigger, references = None if trigger is None else new(trigger), [new(reference) for reference in references]
+    else:
+        trigger, references = attempt.trigger_message_id, attempt.references
+    return RegenerationStep(
+        repeats=planned, status=status, trigger_message_id=trigger, references=list(references), run=attempt
+    )
 
 
 def decide_mark_stale(state: ChatState, plan: RegenerationPlan) -> list[Body]:

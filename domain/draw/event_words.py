@@ -1,10 +1,10 @@
 """An event of the log in words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, cast
 
 from ..chat import events as chat
-from ..values import MAIN, MAIN_NUMBER, preview
+from ..values import MAIN, MAIN_NUMBER, Message, preview
 from ..versioned import events as versioned
 from ..versioned.keys import VERSIONED_PREFIX, family_of_stream
 from ..wire import iso
@@ -84,12 +84,7 @@ def describe_event(recorded: chat.Recorded, branch_name: str | None = None, *, q
             return named if branch is None else f"to {branch_name or branch_words(branch)}: {named}"
         case chat.MessagesAppended(messages=messages, branch=branch):
             where = "no branch" if branch is None else branch_name or branch_words(branch)
-            shown = [
-                f'{message.name} "{preview(message.data, message.form)}"' for message in messages[:_SHOWN_MESSAGES]
-            ]
-            rest = len(messages) - len(shown)
-            quote = ", ".join(shown) + (f" and {rest:,} more" if rest else "")
-            return _join(quote, f"to {where}")
+            return _join(_quote(messages), f"to {where}")
         case chat.BranchCreated(name=name, head_message_id=head, is_active=is_active):
             return _join(f"{name} at {_short(head)}", "active" if is_active else "")
         case chat.BranchActivated(name=name) | chat.BranchDeleted(name=name):
@@ -107,31 +102,29 @@ def describe_event(recorded: chat.Recorded, branch_name: str | None = None, *, q
         case chat.MemberRemoved(user_id=user_id):
             return user_id
         case _:
-            match recorded.body:
-                case chat.MessagesAnnotated(message_ids=message_ids, changes=changes):
-                    which = _short(message_ids[0]) if len(message_ids) == 1 else _count(len(message_ids), "message")
-                    return _join(which, *(f"{name} {_shown(value)}" for name, value in changes.items()))
-                case chat.RunRecorded(run=run):
-                    trigger = run.trigger_message_id
-                    what = "" if trigger is None else f"triggered by {_short(trigger)}"
-                    how = "repeats" if run.regeneration_id is not None else "carried over from"
-                    repeats = "" if run.repeats is None else f"{how} {run.repeats}"
-                    return _join(f"{run.run_id} of {run.assistant_id}", run.status, what, repeats)
-                case chat.RunChanged(run_id=run_id, changes=changes):
-                    answer = changes.get("message_id")
-                    return _join(
-                        run_id, str(changes.get("status", "")), "" if answer is None else f"answer {_short(answer)}"
-                    )
-                case chat.RegenerationBegun(edited_message_id=edited, new_message_id=new, runs=runs):
-                    return _join(f"{_short(edited)} became {_short(new)}", f"{_count(len(runs), 'run')} to repeat")
-                case chat.RegenerationApproved(run_ids=run_ids):
-                    return f"{_count(len(run_ids), 'run')} approved"
-                case body:
-                    return (
-                        _describe_version(recorded.chat_id, body)
-                        if recorded.chat_id.startswith(VERSIONED_PREFIX)
-                        else ""
-                    )
+            return _describe_runs(recorded)
+
+
+def _describe_runs(recorded: chat.Recorded) -> str:
+    match recorded.body:
+        case chat.MessagesAnnotated(message_ids=message_ids, changes=changes):
+            which = _short(message_ids[0]) if len(message_ids) == 1 else _count(len(message_ids), "message")
+            return _join(which, *(f"{name} {_shown(value)}" for name, value in changes.items()))
+        case chat.RunRecorded(run=run):
+            trigger = run.trigger_message_id
+            what = "" if trigger is None else f"triggered by {_short(trigger)}"
+            how = "repeats" if run.regeneration_id is not None else "carried over from"
+            repeats = "" if run.repeats is None else f"{how} {run.repeats}"
+            return _join(f"{run.run_id} of {run.assistant_id}", run.status, what, repeats)
+        case chat.RunChanged(run_id=run_id, changes=changes):
+            answer = changes.get("message_id")
+            return _join(run_id, str(changes.get("status", "")), "" if answer is None else f"answer {_short(answer)}")
+        case chat.RegenerationBegun(edited_message_id=edited, new_message_id=new, runs=runs):
+            return _join(f"{_short(edited)} became {_short(new)}", f"{_count(len(runs), 'run')} to repeat")
+        case chat.RegenerationApproved(run_ids=run_ids):
+            return f"{_count(len(run_ids), 'run')} approved"
+        case body:
+            return _describe_version(recorded.chat_id, body) if recorded.chat_id.startswith(VERSIONED_PREFIX) else ""
 
 
 def _describe_version(stream_id: str, body: chat.Body) -> str:
@@ -179,6 +172,12 @@ def _shown(value: object) -> str:
     if isinstance(value, str):
         return _short(value)
     return "nothing" if value is None else "yes" if value else "no"
+
+
+def _quote(messages: Sequence[Message]) -> str:
+    shown = [f'{message.name} "{preview(message.data, message.form)}"' for message in messages[:_SHOWN_MESSAGES]]
+    rest = len(messages) - len(shown)
+    return ", ".join(shown) + (f" and {rest:,} more" if rest else "")
 
 
 def _short(message_id: str | None) -> str:

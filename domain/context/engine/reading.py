@@ -122,10 +122,7 @@ class ContextReading(PendingMessages):
             None if last_n is None and max_tokens is None else Fit(last_n=last_n, max_tokens=max_tokens, counter=count)
         )
         await self._ready()
-        fragments, render = prompt_fragments(await self._computed()), written_by(renderer)
-        prompt = (
-            stable_first(fragments, render) if provider is not None else SystemPrompt(fragments, render(fragments), 0)
-        )
+        prompt = await self._prompt(renderer, is_cached=provider is not None)
         system_tokens = 0 if max_tokens is None else tokens_of_text(prompt.text, count, of="the system prompt")
         limits = None if fit is None else msgspec.structs.replace(fit, system_tokens=system_tokens)
         preview = await self._preview(limits)
@@ -213,6 +210,10 @@ class ContextReading(PendingMessages):
         )
         self._read_head = seen
         return answer
+
+    async def _prompt(self, renderer: Rendering | None, *, is_cached: bool) -> SystemPrompt:
+        fragments, render = prompt_fragments(await self._computed()), written_by(renderer)
+        return stable_first(fragments, render) if is_cached else SystemPrompt(fragments, render(fragments), 0)
 
     async def _computed(self) -> list[Fragment]:
         """Replace computed values in the context fragments for good."""

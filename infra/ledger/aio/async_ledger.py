@@ -136,7 +136,7 @@ def read(
 
 
 class AwaitedReads(AsyncClosing):
-    """What an `AsyncLedger` and its views of earlier moments read alike: `LedgerView` lists it, and it is awaited here."""
+    """The reads that an `AsyncLedger` and its views of earlier moments have alike, awaited; `LedgerView` has the same ones."""
 
     @abstractmethod
     def _read_by(self, call: Callable[[LedgerMethods], T]) -> Awaitable[T]:
