@@ -175,8 +175,9 @@ class BranchMethods(LedgerPart):
 
     def get_active_branch(self, chat_id: str) -> Branch | None:
         """The active branch; None only when there is no such chat."""
-        with self._chat(chat_id) as chat:
-            return None if chat.record is None else chat.branch(chat.record.active_branch)
+        return self._of_chat(
+            chat_id, lambda chat: None if chat.record is None else chat.branch(chat.record.active_branch)
+        )
 
     def set_active_branch(self, chat_id: str, name: str) -> Branch:
         """
@@ -285,8 +286,7 @@ class BranchMethods(LedgerPart):
 
         Source: the LMDB index at `position`. Costs O(branches); no chain is walked for the counts.
         """
-        with self._chat(chat_id) as chat:
-            return chat.branches()
+        return self._of_chat(chat_id, lambda chat: chat.branches())
 
 
 class ForkMethods(LedgerPart):

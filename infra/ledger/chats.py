@@ -137,8 +137,7 @@ class ChatMethods(LedgerPart):
 
         Source: the LMDB index at `position`; the log is not read.
         """
-        with self._chat(chat_id) as chat:
-            return chat.chat
+        return self._of_chat(chat_id, lambda chat: chat.chat)
 
     def _written(self, chat_id: str) -> Chat | None:
         """The chat that a call has written to, wherever it is held."""

@@ -73,8 +73,7 @@ class CheckpointMethods(LedgerPart):
     def get_checkpoint(self, chat_id: str, name: str) -> Checkpoint | None:
         """The checkpoint of that name, or None."""
         name = sought_id(name, "checkpoint name")
-        with self._chat(chat_id) as chat:
-            return chat.checkpoint(name)
+        return self._of_chat(chat_id, lambda chat: chat.checkpoint(name))
 
     def list_checkpoints(self, chat_id: str, *, message_ids: Iterable[str] | None = None) -> list[Checkpoint]:
         """
@@ -88,8 +87,9 @@ class CheckpointMethods(LedgerPart):
         reads once in a while.
         """
         wanted = None if message_ids is None else [sought_id(message_id, "message_id") for message_id in message_ids]
-        with self._chat(chat_id) as chat:
-            return chat.checkpoints() if wanted is None else checkpoints_at(chat, wanted)
+        return self._of_chat(
+            chat_id, lambda chat: chat.checkpoints() if wanted is None else checkpoints_at(chat, wanted)
+        )
 
     def delete_checkpoint(self, chat_id: str, name: str) -> bool:
         """Remove a bookmark; its message stays. Returns whether there was one."""
@@ -163,5 +163,4 @@ class AnnotationMethods(LedgerPart):
 
         Source: the LMDB index at `position`.
         """
-        with self._chat(chat_id) as chat:
-            return chat.annotations()
+        return self._of_chat(chat_id, lambda chat: chat.annotations())

@@ -93,8 +93,7 @@ class MemberMethods(LedgerPart):
 
         Source: the LMDB index at `position`. Costs O(members).
         """
-        with self._chat(chat_id) as chat:
-            return chat.members()
+        return self._of_chat(chat_id, lambda chat: chat.members())
 
 
 def check_may_write(store: StorePort, chat_id: str) -> None:

@@ -340,6 +340,12 @@ class LedgerPart:
         """Whether the ledger was closed; for what goes on after the call that began it."""
         raise NotImplementedError
 
+    def _of_chat(self, chat_id: str, read: Callable[[IndexedChat], T]) -> T:
+        """Return what a function reads of a chat; see `_chat`, which takes 2 µs more, a seventh of `get_chat`."""
+        sought = sought_id(chat_id, "chat_id")
+        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
+            return read(snapshot.chat(sought))
+
     @contextmanager
     def _chat(self, chat_id: str) -> Generator[IndexedChat]:
         """A chat at one moment, to be read inside; its record is None where there is no such chat, as of an id that no chat can have."""

@@ -228,8 +228,7 @@ class RunMethods(LedgerPart):
     def get_run(self, chat_id: str, run_id: str) -> MessageRun | None:
         """The run of that id, or None."""
         run_id = sought_id(run_id, "run_id")
-        with self._chat(chat_id) as chat:
-            return chat.run(run_id)
+        return self._of_chat(chat_id, lambda chat: chat.run(run_id))
 
     def runs(
         self,
