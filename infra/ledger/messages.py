@@ -161,10 +161,7 @@ class MessageMethods(LedgerPart):
 
         Source: the LMDB index at `position`; the log is not read.
         """
-        message_id = sought_id(message_id, "message_id")
-        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
-            located = snapshot.find(message_id)
-            return None if located is None else located[0].chains.message(located[1])
+        return self._of_message(message_id, lambda chat, place: chat.chains.message(place), absent=None)
 
     def get_messages(
         self,
@@ -217,27 +214,23 @@ class MessageMethods(LedgerPart):
 
         Source: the LMDB index at `position`; the log is not read. Costs O(result), whatever the length of the chat.
         """
-        head_message_id = sought_id(head_message_id, "head_message_id")
-        with self._store.snapshot(ChatsToRead(message_ids=(head_message_id,))) as snapshot:
-            located = snapshot.find(head_message_id)
-            return _empty(limit, before) if located is None else _chain(*located, limit, before, lazy_data=lazy_data)
+        chain = self._of_message(
+            head_message_id,
+            lambda chat, place: _chain(chat, place, limit, before, lazy_data=lazy_data),
+            absent=None,
+            what="head_message_id",
+        )
+        return _empty(limit, before) if chain is None else chain
 
     def has_children(self, message_id: str) -> bool:
         """Whether any message answers this one; False for an unknown one."""
-        message_id = sought_id(message_id, "message_id")
-        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
-            located = snapshot.find(message_id)
-            return located is not None and located[0].chains.has_children(located[1])
+        return self._of_message(message_id, lambda chat, place: chat.chains.has_children(place), absent=False)
 
     def children(self, message_id: str) -> list[Message]:
         """The messages that answer this one, in the order of their creation; none when there is no such message."""
-        message_id = sought_id(message_id, "message_id")
-        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
-            located = snapshot.find(message_id)
-            if located is None:
-                return []
-            chains = located[0].chains
-            return _messages(chains, chains.children(located[1]))
+        return self._of_message(
+            message_id, lambda chat, place: _messages(chat.chains, chat.chains.children(place)), absent=[]
+        )
 
     def siblings(self, message_id: str) -> list[Message]:
         """
@@ -245,16 +238,14 @@ class MessageMethods(LedgerPart):
 
         None when there is no such message.
         """
-        message_id = sought_id(message_id, "message_id")
-        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
-            located = snapshot.find(message_id)
-            if located is None:
-                return []
-            chat, place = located
+
+        def others(chat: IndexedChat, place: Place) -> list[Message]:
             chains = chat.chains
             parent = chains.parent(place)
             family = chains.roots() if parent is None else chains.children(parent)
             return _messages(chains, [other for other in family if other != place])
+
+        return self._of_message(message_id, others, absent=[])
 
     def common_ancestor(self, a: str, b: str) -> Message | None:
         """

@@ -346,6 +346,15 @@ class LedgerPart:
         with self._store.snapshot(ChatsToRead(sought)) as snapshot:
             return read(snapshot.chat(sought))
 
+    def _of_message(
+        self, message_id: str, read: Callable[[IndexedChat, Place], T], *, absent: T, what: str = "message_id"
+    ) -> T:
+        """Return what a function reads of a message, given its chat and its place there; `absent` where there is no such message."""
+        sought = sought_id(message_id, what)
+        with self._store.snapshot(ChatsToRead(message_ids=(sought,))) as snapshot:
+            located = snapshot.find(sought)
+            return absent if located is None else read(*located)
+
     @contextmanager
     def _chat(self, chat_id: str) -> Generator[IndexedChat]:
         """A chat at one moment, to be read inside; its record is None where there is no such chat, as of an id that no chat can have."""

@@ -3,8 +3,9 @@
 from chatledger.domain.chat.decide_branches import decide_show
 from chatledger.domain.chat.events import BranchActivated, BranchCreated
 from chatledger.domain.errors import InvalidValueError, MessageNotFoundError
-from chatledger.domain.limits import check_count, check_id, sought_id
+from chatledger.domain.limits import check_count, check_id
 from chatledger.domain.values import Branch, Page, Versions
+from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import ChatsToRead
@@ -63,10 +64,7 @@ class VersionMethods(LedgerPart):
 
         Source: the LMDB index at `position`. Costs O(versions), and O(branches) where the active branch has none of them.
         """
-        message_id = sought_id(message_id, "message_id")
-        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
-            located = snapshot.find(message_id)
-            return _NO_VERSIONS if located is None else located[0].versions(located[1])
+        return self._of_message(message_id, IndexedChat.versions, absent=_NO_VERSIONS)
 
     def branches_of(self, message_id: str) -> list[Branch]:
         """
@@ -76,10 +74,7 @@ class VersionMethods(LedgerPart):
 
         Source: the LMDB index at `position`. Costs O(branches); no chain is walked.
         """
-        message_id = sought_id(message_id, "message_id")
-        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
-            located = snapshot.find(message_id)
-            return [] if located is None else located[0].branches_with(located[1])
+        return self._of_message(message_id, IndexedChat.branches_with, absent=[])
 
     def show(self, message_id: str) -> Branch:
         """
