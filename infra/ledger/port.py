@@ -56,10 +56,6 @@ class LedgerLog(Protocol):
         """Wait until anybody's event follows a position; False when the time is over or the log was closed."""
         ...
 
-    def wait_for_news(self, after: int, timeout_s: float) -> bool:
-        """Wait as `wait` does; the next page may be asked for with `is_woken`, for what this brought."""
-        ...
-
     def read(self, after: int, limit: int = ...) -> Sequence[Recorded]:
         """Return the next events after a position, in order; none at the end of the log."""
         ...
@@ -241,7 +237,7 @@ class StorePort(Protocol):
         """
         Return about so many of the next events after a position, whole commits at a time; none at the end of the log.
 
-        `is_woken`: `wait_for_news` has just said that there are some, and may have brought them.
+        `is_woken`: `wait` of the log has just said that there are some, and may have brought them.
         """
         ...
 

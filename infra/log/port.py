@@ -165,7 +165,7 @@ class EventLog(ABC):
 
     def news(self, after: int) -> list[Recorded]:
         """
-        Return the next events after a position, without a gap, that `wait_for_news` brought just now; often none, or not all.
+        Return the next events after a position, without a gap, that `wait` brought just now; often none, or not all.
 
         They were on the log a moment ago. Whoever shows them looks whether their stream was deleted since.
         """
@@ -401,10 +401,6 @@ class EventLog(ABC):
     @abstractmethod
     def wait(self, after: int, timeout_s: float) -> bool:
         """Wait until the log has an event after a position; False when the time is over or the log closed."""
-
-    def wait_for_news(self, after: int, timeout_s: float) -> bool:
-        """Do as `wait` does, for who then asks for `news`: of a log that can, they come without being asked for."""
-        return self.wait(after, timeout_s)
 
     @abstractmethod
     def load_bookmark(self, key: str) -> Bookmark | None:

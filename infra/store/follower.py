@@ -1,5 +1,6 @@
 """The thread of a store that takes in what others write, and finishes what deletions could not."""
 
+import contextlib
 import logging
 import threading
 import time
@@ -8,7 +9,7 @@ from typing import Final
 
 import lmdb
 
-from chatledger.domain.errors import ChatledgerError
+from chatledger.domain.errors import ChainIntegrityError, ChatledgerError
 from chatledger.projections.index import Index
 from chatledger.projections.projector import Projector
 
@@ -16,7 +17,12 @@ from ..log.port import EventLog
 
 QUIET_S: Final = 0.01
 _FOLLOW_S: Final = 5.0
+_OTHERS_S: Final = 0.002
+"""So long after its event is on the log, another process that shares the index has mostly applied it."""
 _TIDY_S: Final = 4.0
+_SETTLED_S: Final = 0.1
+_MERGE_S: Final = 1.0
+"""The search index is merged once nothing came for so long, and this often while something does."""
 _MERGE_PAUSE_S: Final = 0.005
 """Between steps of merging the search index, so that other processes come to write."""
 _logger = logging.getLogger(__name__)
@@ -48,16 +54,27 @@ class Follower(threading.Thread):
 
     def run(self) -> None:
         """Take in what others write."""
-        pause, tidied_s = 0.05, time.monotonic()
+        pause, tidied_s, merged_s = 0.05, time.monotonic(), 0.0
+        is_merge_due = True
         while not self._closing.is_set():
             try:
-                if self._log.wait(self._index.state.position, _FOLLOW_S):
+                position = self._index.state.position
+                is_news = self._log.wait(position, _SETTLED_S if is_merge_due else _FOLLOW_S)
+                if is_news:
                     # Each write of ours takes in all that stands before it. Following it too would double its cost (960
                     # to 1,440 us for one append), so this thread waits until we pause.
                     while not self._is_quiet and not self._closing.is_set():
                         self._closing.wait(QUIET_S)
-                    self._projector.catch_up()
-                self._merge_search()
+                    # The processes of a directory share its index, and the one that wrote is about to apply it: applying it
+                    # here would keep that one waiting for the lock. A feed of this process shows it meanwhile.
+                    self._closing.wait(_OTHERS_S)
+                    if self._index.state.position == position:
+                        self._take_in(position)
+                    is_merge_due = True
+                # Not after each event: a step takes the lock of the index, which the processes of a directory share.
+                if is_merge_due and (not is_news or time.monotonic() - merged_s > _MERGE_S):
+                    self._merge_search()
+                    merged_s, is_merge_due = time.monotonic(), False
                 if time.monotonic() - tidied_s > _TIDY_S:
                     tidied_s = time.monotonic()
                     self._tidy()
@@ -70,6 +87,20 @@ class Follower(threading.Thread):
                 _logger.warning("following the log: %s", error)
                 self._closing.wait(pause)
                 pause = min(pause * 2, 5.0)
+
+    def _take_in(self, position: int) -> None:
+        """Apply what others wrote after a position: what came while this thread waited, without a request, or else what the log has."""
+        page = list(self._log.news(position)) if self._log.is_dense else []
+        # A commit is applied as a whole.
+        while page and page[-1].event.rest:
+            page.pop()
+        page = self._projector.without_remains(page)
+        with contextlib.suppress(
+            ChainIntegrityError
+        ):  # `catch_up` knows whether an erasure that is under way explains it
+            if page and self._index.apply(page, after=position):
+                return
+        self._projector.catch_up()
 
     @property
     def _is_quiet(self) -> bool:

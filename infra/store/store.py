@@ -370,7 +370,7 @@ class Store:
         """
         About so many of the next events after a position, whole commits at a time; none at the end of the log.
 
-        With `is_woken` they may be those that `wait_for_news` has just brought.
+        With `is_woken` they may be those that `EventLog.wait` has just brought.
 
         Raises:
             ChainIntegrityError: The next event is lost, or is not the one that was there.

@@ -204,8 +204,7 @@ class Cursor:
         left_s = _LOOK_UP_S
         if self._member is not None and self._handled > self._member.position:
             left_s = min(left_s, max(0.0, self._saved_s + SAVE_S - time.monotonic()))
-        log = self._store.log
-        return (log.wait_for_news if self._chat_id is None else log.wait)(self._read, left_s)
+        return self._store.log.wait(self._read, left_s)
 
     def note(self, *, has_more: bool) -> None:
         """Note the result of `wait`; without news, the next `read` asks the log only now and then, to learn that it does not answer."""

@@ -145,7 +145,6 @@ class UserLog:
     last_position = passed_on(LedgerLog.last_position, _log_of_all)
     settled_position = passed_on(LedgerLog.settled_position, _log_of_all)
     wait = passed_on(LedgerLog.wait, _log_of_all)
-    wait_for_news = passed_on(LedgerLog.wait_for_news, _log_of_all)
 
     def read(self, after: int, limit: int = READ_PAGE) -> Sequence[Recorded]:
         """Return the next events after a position, in order; none at the end of the log."""

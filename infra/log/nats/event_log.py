@@ -454,11 +454,6 @@ class JetStreamLog(EventLog):
         with self.translated("the log"):
             return self._stream_recorder.wait(after, timeout_s)
 
-    def wait_for_news(self, after: int, timeout_s: float) -> bool:
-        """Implement `EventLog.wait_for_news`."""
-        with self.translated("the log"):
-            return self._stream_recorder.wait_for_news(after, timeout_s)
-
     def _select_news(self, after: int) -> Sequence[Notification]:
         return self._stream_recorder.news(after)
 

@@ -28,7 +28,7 @@ from .records import NOTHING, IdType, Records, SubjectHead, check_id_type, event
 from .stream import StreamState, delete_stream, open_stream, stream_info
 from .stream import is_shared as is_stream_shared
 from .subscription import JetStreamSubscription
-from .watcher import LogWatcher, News
+from .watcher import LogWatcher
 
 HEADS = 10_000
 
@@ -77,13 +77,11 @@ class StreamRecorder:
         self.identity, self.replicas = info.identity, info.config.num_replicas
         self._heads: dict[str, SubjectHead] = {}
         self._reached, self._reaching = 0, threading.Lock()
-        self._news = News()
         self.follow(None)
 
     def follow(self, subject: str | None) -> None:
         """Wait for messages on this subject only, which may have wildcards; for all when None. To be said before the first wait."""
         self._watcher = LogWatcher(self._client, self._stream, subject=subject)
-        self._news_watcher = LogWatcher(self._client, self._stream, subject=subject, news=self._news)
 
     @property
     def stream(self) -> str:
@@ -115,12 +113,10 @@ class StreamRecorder:
         self._reached = 0
         self._heads.clear()
         self._watcher.forget()
-        self._news_watcher.forget()
 
     def close(self) -> None:
         """Wake everybody who waits; they learn that there is nothing new. The client stays open."""
         self._watcher.close()
-        self._news_watcher.close()
 
     def insert(self, messages: Sequence[OutgoingMessage]) -> int:
         """
@@ -433,18 +429,14 @@ class JetStreamApplicationRecorder(StreamApplicationRecorder):
         """Whether the stream has a message above `after`, now or within `timeout_s`; False after `close`."""
         return self._watcher.wait(after, timeout_s)
 
-    def wait_for_news(self, after: int, timeout_s: float) -> bool:
-        """Wait, and keep what arrives for `news`."""
-        return self._news_watcher.wait(after, timeout_s)
-
     def news(self, after: int) -> list[Notification]:
         """Return what follows a position and has just arrived; maybe not all, nor anything."""
-        arrived = map(self.records.notification, self._news.after(after))
+        arrived = map(self.records.notification, self._watcher.news.after(after))
         return [notification for notification in arrived if notification is not None]
 
     def forget_news(self) -> None:
         """Forget what has arrived, as some of it may be erased."""
-        self._news.forget()
+        self._watcher.news.forget()
 
 
 class JetStreamTrackingRecorder(StreamRecorder, TrackingRecorder):

@@ -7,18 +7,18 @@ replica does. It lives on one of the servers that keep the stream, reads what th
 
 import asyncio
 import hashlib
+from functools import partial
 from typing import Final
 
 import msgspec
 from eventsourcing.persistence import OperationalError
-from nats.aio.msg import Msg
 
 from .client import Deadline, JetStreamClient
-from .connection import DESCRIPTION, STATUS, Connection
+from .connection import Connection
 from .reading import MESSAGE_ID
 from .stream import stream_info
 from .subscription import WANTED_BYTES, create_consumer, position_of
-from .transport import Transport
+from .transport import Delivery, Transport, description_of, parse_headers, status_of
 
 _INACTIVE_S: Final = 30
 _BATCH: Final = 500
@@ -75,18 +75,20 @@ def digests_on_each(
 
 async def _read(connection: Connection, stream: str, consumer: str, last: int, deadline: Deadline) -> dict[int, bytes]:
     digests: dict[int, bytes] = {}
-    arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
-    inbox = await connection.listen(arrived.put_nowait, lambda: arrived.put_nowait(None))
+    arrived: asyncio.Queue[Delivery | None] = asyncio.Queue()
+    inbox = await connection.listen(arrived.put_nowait, partial(arrived.put_nowait, None))
     request = msgspec.json.encode({"batch": _BATCH, "max_bytes": WANTED_BYTES, "no_wait": True})
     try:
         while True:
             await connection.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", request, reply=inbox.subject)
             number = 0
             while number < _BATCH:
-                message = await _next(arrived, deadline)
-                headers = message.headers or {}
-                status = headers.get(STATUS)
-                if headers.get(DESCRIPTION) == _BATCH_FULL:
+                async with asyncio.timeout(deadline.attempt_s):
+                    message = await arrived.get()
+                if message is None:  # the connection was lost
+                    raise TimeoutError
+                status = status_of(message.headers)
+                if status is not None and description_of(message.headers) == _BATCH_FULL:
                     continue
                 # "Nothing more" behind messages ends a batch that was not full; as the first answer it is the end.
                 if status == _NO_MORE and number == 0:
@@ -109,17 +111,9 @@ async def _read(connection: Connection, stream: str, consumer: str, last: int, d
         await inbox.end()
 
 
-async def _next(arrived: "asyncio.Queue[Msg | None]", deadline: Deadline) -> Msg:
-    async with asyncio.timeout(deadline.attempt_s):
-        message = await arrived.get()
-    if message is None:
-        raise TimeoutError
-    return message
-
-
-def _digest(message: Msg) -> bytes:
+def _digest(message: Delivery) -> bytes:
     # The id that we wrote, and no header that a server added.
-    own_id = (message.headers or {}).get(MESSAGE_ID, "")
-    digest = hashlib.sha256(f"{message.subject}\0{own_id}\0".encode())
-    digest.update(message.data)
+    own_id = parse_headers(message.headers).get(MESSAGE_ID, "")
+    digest = hashlib.sha256(b"%s\0%s\0" % (message.subject, own_id.encode()))
+    digest.update(message.payload)
     return digest.digest()

@@ -11,14 +11,13 @@ from threading import Condition, Lock
 import anyio
 import msgspec
 from eventsourcing.persistence import ApplicationRecorder, Notification, PersistenceError, Subscription
-from nats.aio.msg import Msg
 
 from .client import Deadline, JetStreamClient
-from .connection import STATUS, Connection, Inbox
+from .connection import Connection, Inbox
 from .errors import TRANSIENT, ApiError, ConnectionLostError, translate
 from .reading import LogMessage
 from .stream import ClusterInfo
-from .transport import decode_api
+from .transport import Delivery, decode_api, description_of, parse_headers, status_of
 
 EXPIRES_S = 60.0
 HEARTBEAT_S = 2.0
@@ -43,7 +42,6 @@ async def create_consumer(
     deadline: Deadline,
     *,
     after: int,
-    headers_only: bool = False,
     inactive_s: int = INACTIVE_S,
     subject: str | None = None,
 ) -> ConsumerInfo:
@@ -57,7 +55,6 @@ async def create_consumer(
         "mem_storage": True,
         "num_replicas": 1,
         "inactive_threshold": inactive_s * 10**9,
-        "headers_only": headers_only,
         **({} if subject is None else {"filter_subject": subject}),
     }
     request = msgspec.json.encode({"stream_name": stream, "config": config})
@@ -67,16 +64,15 @@ async def create_consumer(
 
 class PullConsumer:
     """
-    Delivers the messages above a position. It dies with its server or connection; then make another one.
+    Hands over the messages above a position, each as it arrives. It dies with its server or connection; then make another one.
 
     Made with `open`. Nothing arrives unless `want` asks for it.
     """
 
-    def __init__(self, connection: Connection, stream: str) -> None:
-        self._connection, self._stream = connection, stream
+    def __init__(self, connection: Connection, stream: str, take: Callable[[LogMessage], None]) -> None:
+        self._connection, self._stream, self._take = connection, stream, take
         self._name = ""
         self._inbox: Inbox | None = None
-        self._messages: list[Msg] = []
         self._something = asyncio.Event()
         self._lost: str | None = None
         self.outstanding = 0
@@ -87,18 +83,16 @@ class PullConsumer:
         connection: Connection,
         stream: str,
         deadline: Deadline,
+        take: Callable[[LogMessage], None],
         *,
         after: int,
-        headers_only: bool = False,
         subject: str | None = None,
     ) -> "PullConsumer":
-        """A consumer of everything above `after`, or of one subject."""
-        consumer = cls(connection, stream)
+        """Return a consumer of everything above `after`, or of one subject; `take` is called on the loop's thread."""
+        consumer = cls(connection, stream, take)
         consumer._inbox = await connection.listen(consumer._deliver, lambda: consumer._die("the connection ended"))
         try:
-            created = await create_consumer(
-                connection, stream, deadline, after=after, headers_only=headers_only, subject=subject
-            )
+            created = await create_consumer(connection, stream, deadline, after=after, subject=subject)
         except BaseException:
             await consumer._inbox.end()
             raise
@@ -116,24 +110,21 @@ class PullConsumer:
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
         await self._connection.publish(subject, request, reply=self._inbox.subject)
 
-    async def receive(self) -> list[Msg]:
+    async def wait(self) -> None:
         """
-        Return the messages that arrived, at least one; or none, when the requests have expired and `want` is due again.
+        Wait until something has arrived since the last wait, if only a heartbeat; `want` may be due again then.
 
         Raises:
             ConnectionLostError: The consumer is gone.
         """
-        while not self._messages and self.outstanding > 0:
-            self._something.clear()
-            if self._lost is not None:
-                raise ConnectionLostError(self._lost)
-            try:
-                async with asyncio.timeout(SILENCE_S):
-                    await self._something.wait()
-            except TimeoutError:
-                self._die("no heartbeat")
-        messages, self._messages = self._messages, []
-        return messages
+        try:
+            async with asyncio.timeout(SILENCE_S):
+                await self._something.wait()
+        except TimeoutError:
+            self._die("no heartbeat")
+        self._something.clear()
+        if self._lost is not None:
+            raise ConnectionLostError(self._lost)
 
     async def close(self) -> None:
         """Stop listening. The server forgets the consumer by itself, a request makes it do so now."""
@@ -144,20 +135,18 @@ class PullConsumer:
             await self._inbox.end()
             await self._connection.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._name}", b"")
 
-    def _deliver(self, message: Msg) -> None:
-        headers = message.headers
-        status = headers.get(STATUS) if headers is not None and not message.data else None
+    def _deliver(self, delivery: Delivery) -> None:
+        status = None if delivery.payload else status_of(delivery.headers)
         if status is None:
             self.outstanding = max(0, self.outstanding - 1)
-            self._messages.append(message)
+            headers = parse_headers(delivery.headers)
+            self._take(LogMessage(position_of(delivery), delivery.subject.decode(), headers, delivery.payload))
         # The request has expired; so many messages of it did not come.
         elif status == "408":
-            assert headers is not None
-            self.outstanding = max(0, self.outstanding - int(headers.get("Nats-Pending-Messages", self.outstanding)))
+            pending = parse_headers(delivery.headers).get("Nats-Pending-Messages", self.outstanding)
+            self.outstanding = max(0, self.outstanding - int(pending))
         elif status != "100":
-            assert headers is not None
-            self._die(f"{status} {headers.get('Description', '')}")
-            return
+            self._die(f"{status} {description_of(delivery.headers)}")
         self._something.set()
 
     def _die(self, reason: str) -> None:
@@ -183,15 +172,10 @@ async def keep_following(follow: Callable[[], Awaitable[None]], *, doing: str) -
         await asyncio.sleep(RETRY_S)
 
 
-def position_of(message: Msg) -> int:
+def position_of(delivery: Delivery) -> int:
     """The stream position of a consumer's message, from its acknowledgement subject (of both forms)."""
-    parts = message.reply.split(".")
+    parts = delivery.reply.split(b".")
     return int(parts[5] if len(parts) == 9 else parts[7])
-
-
-def log_message(message: Msg, position: int) -> LogMessage:
-    """Return a consumer's message as what is stored at that position."""
-    return LogMessage(position, message.subject, message.headers or {}, message.data)
 
 
 MAX_WANTED = 500
@@ -223,6 +207,7 @@ class Prefetch:
         self._position = after
         self._ready: list[LogMessage] = []
         self._ready_bytes = 0
+        self._size: int | None = None
         self._changed = Condition()
         self._error: BaseException | None = None
         self._room: asyncio.Event | None = None
@@ -280,10 +265,8 @@ class Prefetch:
         deadline = self._client.deadline()
         connection = await self._client.connected(deadline)
         consumer = await PullConsumer.open(
-            connection, self._stream, deadline, after=self._position, subject=self._subject
+            connection, self._stream, deadline, self._hand_over, after=self._position, subject=self._subject
         )
-        # How large messages are is not known yet: 500 of 8 MB would be more than the server lets wait for a client.
-        wanted = FIRST_WANTED
         assert self._room is not None, "`_follow` made it"
         try:
             while True:
@@ -292,28 +275,27 @@ class Prefetch:
                     # Once more: `take` may have made room before the event was cleared.
                     if self._is_full:
                         await self._room.wait()
+                # How large messages are is not known at first: 500 of 8 MB would be more than the server lets wait for a client.
+                wanted = (
+                    FIRST_WANTED if self._size is None else max(1, min(MAX_WANTED, WANTED_BYTES // (self._size + 1)))
+                )
                 if consumer.outstanding <= wanted // 2:
                     await consumer.want(wanted - consumer.outstanding)
-                messages = await consumer.receive()
-                if messages:
-                    self._hand_over(messages)
-                    size = sum(len(message.data) for message in messages) // len(messages)
-                    wanted = max(1, min(MAX_WANTED, WANTED_BYTES // (size + 1)))
+                await consumer.wait()
         finally:
             await consumer.close()
 
-    def _hand_over(self, messages: Sequence[Msg]) -> None:
-        arrived: list[LogMessage] = []
-        for message in messages:
-            position = position_of(message)
-            # A request that was answered twice, by an old and a new leader, must not move us back.
-            if position > self._position:
-                self._position = position
-                arrived.append(log_message(message, position))
+    def _hand_over(self, message: LogMessage) -> None:
+        # A request that was answered twice, by an old and a new leader, must not move us back.
+        if message.position <= self._position:
+            return
+        self._position, size = message.position, len(message.payload)
+        # The mean of the last ones, in which a large one counts at once.
+        self._size = size if self._size is None else max(size, (7 * self._size + size) // 8)
         with self._changed:
             if not self.is_stopped:
-                self._ready += arrived
-                self._ready_bytes += sum(len(message.payload) for message in arrived)
+                self._ready.append(message)
+                self._ready_bytes += size
                 self._changed.notify_all()
 
 

@@ -7,7 +7,7 @@ calling thread, for embedded servers: it spares an append the way over the other
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from eventsourcing.persistence import PersistenceError
@@ -20,6 +20,15 @@ Request = tuple[str, Mapping[str, str], bytes]
 Answer = tuple[bytes, bytes]
 """The headers of a reply as they came, and its payload."""
 _STATUS_LINE: Final = b"NATS/1.0 "
+
+
+class Delivery(NamedTuple):
+    """A message that came on a subscription, as it stood on the wire; `reply` is where it is to be acknowledged."""
+
+    subject: bytes
+    reply: bytes
+    headers: bytes
+    payload: bytes
 
 
 class Transport(Protocol):
@@ -60,6 +69,11 @@ class Transport(Protocol):
 def status_of(headers: bytes) -> str | None:
     """Return the status code that a server gives in the headers of a reply, such as `503`; None where there is none."""
     return headers[len(_STATUS_LINE) :][:3].decode(errors="replace") if headers.startswith(_STATUS_LINE) else None
+
+
+def description_of(headers: bytes) -> str:
+    """Return the words behind the status code in the headers of a reply."""
+    return headers[len(_STATUS_LINE) + 4 :].partition(b"\r\n")[0].decode(errors="replace")
 
 
 def parse_headers(raw: bytes) -> dict[str, str]:

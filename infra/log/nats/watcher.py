@@ -3,18 +3,17 @@
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
 
 from eventsourcing.persistence import OperationalError, PersistenceError
 
 from .client import JetStreamClient
 from .reading import LogMessage
-from .subscription import PullConsumer, keep_following, log_message, position_of
+from .subscription import WANTED_BYTES, PullConsumer, keep_following
 
-# Beyond this it is cheaper to make a new consumer than to fetch the headers in between.
+# Beyond this it is cheaper to make a new consumer than to fetch the messages in between.
 MAX_CATCH_UP = 200
-# Of whole messages so many are asked for at once, and kept.
-MAX_WHOLE = 16
+# So many are fetched of messages that may be the largest: the server drops a client that has 64 MB waiting for it.
+FEWEST_CATCH_UP = 8
 KEPT_MESSAGES = 64
 KEPT_BYTES = 1024 * 1024
 KEPT_S = 0.1
@@ -29,14 +28,12 @@ class News:
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def keep(self, messages: Sequence[LogMessage]) -> None:
-        """Keep messages; the oldest ones make room."""
-        now = time.monotonic()
+    def keep(self, message: LogMessage) -> None:
+        """Keep a message; the oldest ones make room."""
         with self._lock:
-            for message in messages:
-                if message.position not in self._messages:
-                    self._messages[message.position] = now, message
-                    self._bytes += len(message.payload)
+            if message.position not in self._messages:
+                self._messages[message.position] = time.monotonic(), message
+                self._bytes += len(message.payload)
             # One of any size stays: it is what somebody waits for.
             while len(self._messages) > KEPT_MESSAGES or (self._bytes > KEPT_BYTES and len(self._messages) > 1):
                 _, oldest = self._messages.pop(next(iter(self._messages)))
@@ -71,16 +68,15 @@ class LogWatcher:
     """
     Knows whether a stream has a message above a position, on a subject or any, and waits until it has.
 
-    All waiters share one consumer that delivers headers only, or whole messages where there is `news` to keep them, and one task
-    that runs while somebody waits. A request for the next message lies at the server meanwhile, so an idle wait sends nothing.
+    All waiters share one consumer and one task, which runs while somebody waits. A request for the next message lies at the
+    server meanwhile, so an idle wait sends nothing. What comes is in `news` for a moment: the follower of an index and feeds take
+    it from there, where each of them would ask the server for it, one request after the other.
     """
 
-    def __init__(
-        self, client: JetStreamClient, stream: str, *, subject: str | None = None, news: News | None = None
-    ) -> None:
-        self._client, self._stream, self._subject, self._news = client, stream, subject, news
-        self._most = MAX_CATCH_UP if news is None else MAX_WHOLE
-        self._latest = 0
+    def __init__(self, client: JetStreamClient, stream: str, *, subject: str | None = None) -> None:
+        self._client, self._stream, self._subject = client, stream, subject
+        self.news = News()
+        self._cursor = self._largest = self._latest = 0
         self._floor = 0
         self._waiters: set[_Waiter] = set()
         self._changed = threading.Condition()
@@ -111,7 +107,8 @@ class LogWatcher:
             is_asked_for = self._is_asking and after >= self._floor
         try:
             if not is_asked_for:
-                self._client.call(self._start, after)
+                # Not awaited: the way to the loop and back takes as long as an event takes to come.
+                self._client.start(self._start, after)
             with self._changed:
                 self._changed.wait_for(lambda: self._latest > after or waiter.is_over or self._is_closed, timeout_s)
         finally:
@@ -131,8 +128,7 @@ class LogWatcher:
     def forget(self) -> None:
         """Forget the known position, after the stream was deleted."""
         self._latest = 0
-        if self._news is not None:
-            self._news.forget()
+        self.news.forget()
 
     def close(self) -> None:
         """Wake all waiters, from any thread; they and later ones get False."""
@@ -175,32 +171,32 @@ class LogWatcher:
                     self._changed.notify_all()
 
     async def _follow_connected(self) -> None:
-        cursor = await self._somebody_waits(begins=True)
+        self._cursor, self._largest = await self._somebody_waits(begins=True), 0
         deadline = self._client.deadline()
         connection = await self._client.connected(deadline)
-        news = self._news
         consumer = await PullConsumer.open(
-            connection, self._stream, deadline, after=cursor, headers_only=news is None, subject=self._subject
+            connection, self._stream, deadline, self._take, after=self._cursor, subject=self._subject
         )
         try:
             while True:
                 lowest = await self._somebody_waits()
                 # Others appended much while nobody waited. A consumer that begins at the end skips it.
-                if lowest - cursor > self._most:
+                most = WANTED_BYTES // self._largest if self._largest else FEWEST_CATCH_UP
+                if lowest - self._cursor > max(1, min(most, MAX_CATCH_UP)):
                     return
                 if consumer.outstanding == 0:
                     # All up to what is waited for, which has arrived already, and the next one.
-                    await consumer.want(max(1, lowest - cursor + 1))
-                messages = await consumer.receive()
-                if news is not None:
-                    news.keep([log_message(message, position_of(message)) for message in messages])
-                if messages:
-                    cursor = position_of(messages[-1])
-                    self.advance(cursor)
+                    await consumer.want(max(1, lowest - self._cursor + 1))
+                await consumer.wait()
         finally:
-            if news is not None:
-                news.forget()
+            self.news.forget()
             await consumer.close()
+
+    def _take(self, message: LogMessage) -> None:
+        self._cursor, self._largest = message.position, max(self._largest, len(message.payload) or 1)
+        # Before the waiters are woken, who look for it at once.
+        self.news.keep(message)
+        self.advance(message.position)
 
     async def _somebody_waits(self, *, begins: bool = False) -> int:
         """Wait until somebody waits. The lowest position that is waited for, where a consumer `begins`."""

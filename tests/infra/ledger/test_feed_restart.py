@@ -188,11 +188,11 @@ def test_a_feed_that_waits_has_its_events_sent(server: Server, tmp_path: Path, m
         thread = threading.Thread(target=lambda: given.extend(recorded.position for recorded in feed))
         thread.start()
         for number in range(8):
-            eventually(lambda: bool(log._stream_recorder._news_watcher._waiters))
+            eventually(lambda: bool(log._stream_recorder._watcher._waiters))
             other.append("c", [text("x" * 600_000)] * (1 + number % 2 * 2) if number > 5 else [text("x")])
             eventually(lambda: feed.position >= other.last_position() - 1)
         last = other.last_position()
-        eventually(lambda: log._stream_recorder._news_watcher._latest >= last and last in given)
+        eventually(lambda: log._stream_recorder._watcher._latest >= last and last in given)
         ledger.delete_chat("c")
         assert not any(news(after) for after in range(last))
         eventually(lambda: last + 1 in given)

@@ -305,11 +305,11 @@ def test_news_are_what_a_read_would_give(
     monkeypatch.setattr(watcher, "KEPT_S", 60.0)
     other = JetStreamApplicationRecorder(client, recorder.stream, id_type="text")
     other.insert_events([event("a", 0)])
-    assert recorder.wait_for_news(0, 10.0)
+    assert recorder.wait(0, 10.0)
     for number, originator in enumerate(["a", "x" * 2048, "ä€😀"], start=2):
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(recorder.wait_for_news, number - 1, 20.0)
-            eventually(lambda: bool(recorder._news_watcher._waiters))
+            waiting = pool.submit(recorder.wait, number - 1, 20.0)
+            eventually(lambda: bool(recorder._watcher._waiters))
             other.insert_events([event(originator, number)])
             assert waiting.result(20)
         assert recorder.select_notifications(number, 1) == recorder.news(number - 1)
@@ -325,7 +325,7 @@ def test_news_have_no_gap_and_an_end(steps: list[tuple[int, int]], data: st.Data
     body = bytes(KEPT_BYTES // 2)
     for back, size in steps:
         position += 1 if back > 1 else 2
-        news.keep([LogMessage(position, "s", {}, body[:size])])
+        news.keep(LogMessage(position, "s", {}, body[:size]))
         arrived.add(position)
     after = data.draw(st.integers(0, position + 1))
     found = [message.position for message in news.after(after)]
@@ -341,7 +341,7 @@ def test_news_have_no_gap_and_an_end(steps: list[tuple[int, int]], data: st.Data
 def test_news_get_old(monkeypatch: pytest.MonkeyPatch) -> None:
     """What arrived a while ago may be erased by now."""
     news = News()
-    news.keep([LogMessage(1, "s", {}, b"x")])
+    news.keep(LogMessage(1, "s", {}, b"x"))
     now = time.monotonic()
     assert 1 == len(news.after(0))
     monkeypatch.setattr(time, "monotonic", lambda: now + 2 * KEPT_S)
