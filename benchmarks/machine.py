@@ -12,7 +12,7 @@ from pathlib import Path
 import lmdb
 import msgspec
 
-from chatledger.infra.log.nats_server.binary import ServerBinary, find_nats_server
+from chatledger.infra.log.nats_server.launcher import ServerBinary, find_nats_server
 
 _PACKAGES = ("chatledger", "nats-py", "msgspec", "lmdb")
 

@@ -12,7 +12,7 @@ from chatledger.infra.ledger.port import store_of
 from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.log.nats_server.preflight import check_store
 from chatledger.infra.log.nats_server.seals import read_seals, write_seals
-from chatledger.infra.store.opening.names import STREAM
+from chatledger.infra.store.opening import STREAM
 
 from ..measure import Row, take_turns
 from ..prose import Prose

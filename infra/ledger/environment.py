@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 from chatledger.projections.lmdb.environment import absolute_path
 
-from ..store.opening.names import DEFAULT_LOCATION, KEY_ENV, STREAM
+from ..store.opening import DEFAULT_LOCATION, KEY_ENV, STREAM
 from ..store.opening.presence import POSTGRES_SCHEMES, has_ledger, require_ledger
 
 if TYPE_CHECKING:
     from chatledger.domain.search.embedding import Embedding
 
-    from ..log.nats.login import Login
+    from ..log.nats.endpoint import Login
     from ..store.opening.encryption import Encryption
     from .aio.async_ledger import AsyncLedger
     from .ledger import Ledger
 if TYPE_CHECKING:
-    from ..log.nats.login import Login
+    from ..log.nats.endpoint import Login
 
 
 __all__ = [
@@ -68,7 +68,7 @@ def login_for(location: str) -> "Login | None":
     """Return the login in the environment, see `Login.from_environment`; None where the location is not on a NATS server."""
     if not is_on_nats(location):
         return None
-    from ..log.nats.login import Login
+    from ..log.nats.endpoint import Login
 
     return Login.from_environment()
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from ..store.opening import DEFAULT_LOCATION
 from ..store.opening.locations import OpenOptions, open_shared
-from ..store.opening.names import DEFAULT_LOCATION
 from ..store.opening.nats_locations import without_secrets
 from .aio.async_ledger import AsyncLedger
 from .ledger import Ledger

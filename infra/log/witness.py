@@ -25,10 +25,15 @@ import zlib
 from collections import deque
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from chatledger.domain.errors import ChatledgerError, LogRegressedError
+from msgspec import structs
+
+from chatledger.domain.errors import AccessDeniedError, ChatledgerError, LogRegressedError
 from chatledger.projections.lmdb.environment import make_folder
+
+from .bookmarks import Bookmark
+from .envelope import clock_ms
 
 if TYPE_CHECKING:
     from .port import EventLog
@@ -74,18 +79,6 @@ class LastSeen(NamedTuple):
     hash: bytes
 
 
-class SharedCopy(Protocol):
-    """A witness that other nodes have too."""
-
-    def read(self) -> LastSeen | None:
-        """Return how far the log went; None when it is not known."""
-        ...
-
-    def write(self, seen: LastSeen) -> None:
-        """Keep a position, unless a later one is kept; raises nothing."""
-        ...
-
-
 class _Half(NamedTuple):
     """The content of one half of a file."""
 
@@ -115,7 +108,7 @@ class Witness:
         shared: What other nodes have seen; told about once a second, in a thread of its own.
     """
 
-    def __init__(self, folder: Path, *, identity: str, is_synced: bool, shared: SharedCopy | None = None) -> None:
+    def __init__(self, folder: Path, *, identity: str, is_synced: bool, shared: "SharedWitness | None" = None) -> None:
         self.folder, self._is_synced, self._shared = folder, is_synced, shared
         self._log, self._boot = _digest(identity), boot_id()
         self._lock = threading.Lock()
@@ -321,3 +314,59 @@ def _newest(raw: bytes) -> _Half:
 
 def _digest(identity: str) -> bytes:
     return hashlib.sha256(identity.encode()).digest()[:16]
+
+
+class SharedWitness:
+    """
+    The position that the nodes of a log have reached, as a bookmark that is of no feed.
+
+    It is lost with the server, but not with the stream of the log. A login that may not write it goes without.
+
+    Args:
+        log: Where it is kept.
+    """
+
+    def __init__(self, log: "EventLog") -> None:
+        self._log = log
+        self._empty = Bookmark(name="witness", index=0, count=0, position=0, holder="", log_id=log.identity, saved_at=0)
+        self._is_allowed = True
+
+    def read(self) -> LastSeen | None:
+        """Return how far the log went; None where that is not known, or this login may not read it."""
+        try:
+            shared = self._log.load_bookmark(self._empty.key)
+        except AccessDeniedError as error:
+            _logger.info("what other nodes have seen of the log cannot be read: %s", error)
+            return None
+        # A stream that was made anew under the same name is another log, which has not gone as far.
+        if shared is None or shared.log_id != self._log.identity:
+            return None
+        return LastSeen(shared.position, bytes.fromhex(shared.holder))
+
+    def write(self, seen: LastSeen) -> None:
+        """Keep a position, unless another node has kept a later one. What fails is tried again at the next one."""
+        from .port import LostRaceError  # whoever reads a directory at rest needs no log
+
+        if not self._is_allowed:
+            return
+        try:
+            there = self._log.load_bookmark(self._empty.key)
+            # It never goes back: another node may have seen more.
+            if there is not None and there.log_id == self._log.identity and there.position >= seen.position:
+                return
+            self._log.save_bookmark(
+                structs.replace(
+                    self._empty,
+                    position=seen.position,
+                    holder=seen.hash.hex(),
+                    saved_at=clock_ms(),
+                    revision=0 if there is None else there.revision,
+                )
+            )
+        except LostRaceError:
+            return  # another node was first, with what it has seen
+        except AccessDeniedError as error:
+            self._is_allowed = False
+            _logger.info("this login may not keep on the server how far the log went: %s", error)
+        except ChatledgerError as error:
+            _logger.debug("how far the log went was not kept on the server: %s", error)

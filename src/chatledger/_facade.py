@@ -48,7 +48,7 @@ from chatledger.infra.ledger.history import AsyncMessageHistory, MessageHistory
 from chatledger.infra.ledger.ledger import Ledger
 from chatledger.infra.ledger.open import open_async
 from chatledger.infra.ledger.view import LedgerView
-from chatledger.infra.log.nats.login import Login
+from chatledger.infra.log.nats.endpoint import Login
 from chatledger.infra.store.custom_projections import ProjectionInfo
 from chatledger.infra.store.opening.encryption import Encryption
 from chatledger.projections.custom.projection import Projection

@@ -3,16 +3,15 @@
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, InclusionProof
 from chatledger.domain.proof.message_proof import GrowthProof, MessageProof
 from chatledger.domain.proof.verification import Verification
-from chatledger.infra.admin.backup.checking import check_backup
-from chatledger.infra.admin.backup.restoring import restore
+from chatledger.infra.admin.backups import check_backup, restore
 from chatledger.infra.admin.doctor.account import CorrectedEvent, KeptEvents, LostData, LostEvents, Repair
+from chatledger.infra.admin.doctor.checks import Diagnosis, Finding
 from chatledger.infra.admin.doctor.diagnosing import diagnose
-from chatledger.infra.admin.doctor.findings import Diagnosis, Finding
 from chatledger.infra.admin.doctor.removing import give_up
 from chatledger.infra.admin.doctor.repairing import repair
 from chatledger.infra.admin.replicas import ReplicaDamage, ReplicaSetAside, compare_replicas, set_replica_aside
 from chatledger.infra.ledger.proof import check_message_proof
-from chatledger.infra.log.nats_server.binary import ServerBinary
+from chatledger.infra.log.nats_server.launcher import ServerBinary
 from chatledger.infra.store.backup.manifest import Backup
 from chatledger.infra.store.quarantine import QuarantinedStream
 

@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 from tests.docs.page import PAGES, is_generated, page_name
 
-from chatledger.infra.log.nats_server.binary import find_nats_server
+from chatledger.infra.log.nats_server.launcher import find_nats_server
 
 RUNNER: Final = Path(__file__).with_name("page.py")
 FILES: Final = Path(__file__).with_name("files")

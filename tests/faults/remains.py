@@ -13,7 +13,7 @@ from chatledger.infra.admin.doctor.store_files import StoreFiles, stream_folder
 from chatledger.infra.log.blobs import NAMES_STRAND
 from chatledger.infra.log.nats_server.blocks import BlockRecord, read_blocks
 from chatledger.infra.log.nats_server.directory import DataDirectory
-from chatledger.infra.store.opening.names import STREAM
+from chatledger.infra.store.opening import STREAM
 
 PIECE_BYTES: Final = 24
 _PIECES: Final = 6

@@ -15,7 +15,7 @@ from tests.support.soak import IS_SOAK
 
 import chatledger
 from chatledger import admin, user
-from chatledger.infra.admin.doctor import exchange
+from chatledger.infra.admin.doctor import repairing
 
 REPAIR = "import sys; from chatledger import admin; admin.repair(sys.argv[1])"
 ROUNDS = 14 if IS_SOAK else 2
@@ -93,7 +93,7 @@ def test_killed_between_the_steps_of_the_exchange(
     damaged(data)
     log = content(data / "log" / "jetstream")
     if not has_exchange:
-        monkeypatch.setattr(exchange, "_exchange", can_not)
+        monkeypatch.setattr(repairing, "_exchange", can_not)
 
     class KilledError(BaseException):
         pass

@@ -11,7 +11,7 @@ from tests.fuzz.fuzz_target import Bench, Maker, Target
 from tests.support.backup_world import fill
 
 import chatledger
-from chatledger.infra.admin.backup.checking import check_backup
+from chatledger.infra.admin.backups import check_backup
 from chatledger.infra.store.backup.manifest import HEADS, MANIFEST, SEGMENT, BackupFolder
 
 

@@ -27,7 +27,7 @@ from chatledger.infra.log.bookmarks import Bookmark, decode_bookmark
 from chatledger.infra.log.cipher import Keyring, read_keys
 from chatledger.infra.log.nats.append import OutgoingMessage
 from chatledger.infra.log.nats.blocking_connection import BlockingConnection, ConnectionBrokenError
-from chatledger.infra.log.nats.login import Login
+from chatledger.infra.log.nats.endpoint import Login
 from chatledger.infra.log.nats.reading import TOPIC, VERSION, LogMessage
 from chatledger.infra.log.nats.records import Records, event_version
 from chatledger.infra.log.nats.stream import event_prefix

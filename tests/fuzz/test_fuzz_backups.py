@@ -14,7 +14,7 @@ from tests.fuzz.targets_backups import make_backup, republish
 from tests.support.soak import examples
 
 from chatledger import CorruptStateError, admin
-from chatledger.infra.admin.backup.checking import check_backup
+from chatledger.infra.admin.backups import check_backup
 from chatledger.infra.store.backup.manifest import MANIFEST
 
 

@@ -13,7 +13,7 @@ from tests.support.soak import examples
 import chatledger
 from chatledger import ConfigurationError
 from chatledger.domain.search.query import MAX_QUERY_TERMS, parse
-from chatledger.infra.log.nats.login import Login
+from chatledger.infra.log.nats.endpoint import Login
 
 # Queries
 

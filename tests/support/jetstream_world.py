@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from eventsourcing.persistence import StoredEvent
 
-from chatledger.infra.log.nats_server.binary import find_nats_server
+from chatledger.infra.log.nats_server.launcher import find_nats_server
 from chatledger.jetstream import Endpoint, JetStreamApplicationRecorder, JetStreamClient
 
 TOKEN = "t-secret"

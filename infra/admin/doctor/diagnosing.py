@@ -12,19 +12,23 @@ from chatledger.domain.errors import ChatledgerError, ConfigurationError, LogUna
 from chatledger.projections.log.kinds import ITEMS, STATES, THREADS, kind_of
 
 from ...log.bookmarks import Bookmark
-from ...log.nats.login import Login
-from ...log.nats_server.binary import ServerBinary
+from ...log.nats.endpoint import Login
 from ...log.nats_server.directory import DataDirectory
+from ...log.nats_server.launcher import ServerBinary
 from ...log.nats_server.lock import OwnerLock
 from ...log.nats_server.preflight import check_store
 from ...log.port import READ_PAGE, EventLog
+from ...store.opening import STREAM
 from ...store.opening.encryption import Encryption
 from ...store.opening.locations import LogOnly, open_unshared
-from ...store.opening.names import STREAM
 from ...store.opening.nats_locations import without_secrets
 from ...store.opening.presence import require_ledger, sqlite_file
 from .chains import ChainScan
-from .directory_checks import (
+from .checks import (
+    Diagnosis,
+    Findings,
+    IndexWitness,
+    check_erasures,
     check_format,
     check_leftovers,
     check_owner,
@@ -32,9 +36,8 @@ from .directory_checks import (
     check_quarantine,
     check_room,
     check_server,
+    read_index,
 )
-from .findings import Diagnosis, Findings
-from .index_check import IndexWitness, check_erasures, read_index
 from .store_files import StoreFiles, stream_folder
 
 __all__ = ["diagnose", "stored_on", "without_secrets"]

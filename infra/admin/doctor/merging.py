@@ -11,7 +11,7 @@ from chatledger.domain.errors import ChatledgerError
 
 from ...log.mapper import StructMapper
 from ...store.quarantine import Quarantine
-from ..backup.checking import BackupLog
+from ..backups import BackupLog
 from .store_files import StoreFiles
 
 DOCTOR: Final = "chatledger:doctor"

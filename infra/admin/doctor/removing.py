@@ -9,7 +9,7 @@ from chatledger.domain.log.tombstones import removed_stream
 
 from ...ledger.drafts import new_id
 from ...log.envelope import clock_ms, draw_salts
-from ...log.nats.login import Login
+from ...log.nats.endpoint import Login
 from ...log.nats_server.directory import DataDirectory
 from ...store.opening.encryption import Encryption
 from ...store.opening.locations import LogOnly, log_at

@@ -16,8 +16,8 @@ from chatledger.domain.log.large_data import data_digest
 from ...log.blob_storage import MemoryBlobStorage
 from ...log.blobs import NAMES_STRAND, Blobs, Chunk, MissingBlobError, Packer, chunk_in, completed_in, secret_in
 from ...log.bookmarks import Bookmark, decode_bookmark
+from ...log.nats.auxiliary import bucket_stream
 from ...log.nats.event_log import BLOBS, FEEDS
-from ...log.nats.key_value import bucket_stream
 from ...log.nats.reading import TOPIC, VERSION
 from ...log.nats.records import FOREIGN_TOPIC
 from ...log.nats.restoring import PLACEHOLDER
@@ -25,7 +25,7 @@ from ...log.nats.stream import LOG_ID, event_prefix, tracking_prefix
 from ...log.nats.subjects import ORIGINATOR_ID, decode_header, raw_id, token
 from ...log.nats_server.blocks import BlockRecord, DamagedBytes, DeletedRecord, block_files
 from ...log.nats_server.directory import DataDirectory
-from ...store.opening.names import STREAM
+from ...store.opening import STREAM
 from .bit_correction import BitCorrection, CorrectedRecord
 
 _OPEN_FILES: Final = 3

@@ -7,10 +7,9 @@ from rich.text import Text
 
 from chatledger.domain.draw.outline import escaped
 
-from ...admin.backup.checking import Backup, check_backup
-from ...admin.backup.restoring import restore
+from ...admin.backups import Backup, check_backup, restore
+from ...admin.doctor.checks import Diagnosis
 from ...admin.doctor.diagnosing import diagnose, without_secrets
-from ...admin.doctor.findings import Diagnosis
 from ...admin.doctor.removing import give_up
 from ...admin.replicas import compare_replicas, set_replica_aside
 from ...ledger.environment import is_on_nats, keys_given, login_for

@@ -27,14 +27,12 @@ from ..errors import ledger_error
 from ..mapper import StructMapper
 from ..port import Appends, EventLog, LostRaceError, Outcome, refuse_unless_empty
 from .append import EXPECTED_ON, FirstAttempts, OutgoingMessage, append_messages
-from .barrier import Barrier
+from .auxiliary import JetStreamBlobStorage, KeyValue, bucket_stream
 from .client import JetStreamClient
 from .erase import erase_all
 from .errors import NotPermittedError, special_error, translated
-from .key_value import KeyValue, bucket_stream
 from .live import JetStreamLiveStorage
-from .objects import JetStreamBlobStorage
-from .reading import StreamPages, last_on_subject
+from .reading import Barrier, StreamPages, last_on_subject
 from .recorders import HEADS, JetStreamApplicationRecorder
 from .restoring import is_partial, restore_with_gaps
 from .subjects import ANY_PLACE, bucket_at, place_of, places_in

@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from eventsourcing.persistence import IntegrityError, OperationalError
@@ -16,18 +16,15 @@ from ..live_storage import LiveAbsentError, LiveChangedError, LiveReading, Store
 from .append import STALE_S, OutgoingMessage, append_messages
 from .client import JetStreamClient
 from .errors import (
-    NO_MESSAGE,
-    ApiError,
     DamagedLogError,
     OutcomeUnknownError,
     StorageFullError,
     StreamAbsentError,
     translated,
 )
-from .reading import MESSAGE_ID
+from .reading import MESSAGE_ID, LogMessage, last_on_subject, next_on_subject
 from .stream import PurgeReply, StreamInfo, delete_stream, list_subjects
 from .subscription import Prefetch
-from .transport import Transport, ask_api
 
 LIVE: Final = "-live"
 """Follows the name of the log's stream in those of its live streams."""
@@ -38,16 +35,6 @@ GONE_S = 3.0
 """Longer than the writers of live streams are quiet."""
 _HEADER_BYTES: Final = 4 * 1024
 _MAX_ENTRY_BYTES: Final = 4 * 1024 * 1024
-
-
-class _LiveMessage(msgspec.Struct):
-    seq: int
-    time: datetime
-    data: bytes = b""
-
-
-class _LiveReply(msgspec.Struct):
-    message: _LiveMessage
 
 
 class _Info(msgspec.Struct):
@@ -144,7 +131,7 @@ class JetStreamLiveStorage:
             try:
                 return self._append(self._stream(key), message)
             except (IntegrityError, DamagedLogError):
-                if self._get(self._stream(key), {"last_by_subj": subject}) is not None:
+                if last_on_subject(self._client, self._stream(key), subject, self._client.deadline()) is not None:
                     raise LiveChangedError from None
             except StreamAbsentError:
                 pass
@@ -181,28 +168,15 @@ class JetStreamLiveStorage:
         stream, subject = self._stream(key), self._subject(key)
         with translated(_DOING):
             try:
-                first = self._get(stream, {"seq": 1, "next_by_subj": subject})
-                last = self._get(stream, {"last_by_subj": subject})
+                first = next_on_subject(self._client, stream, subject, 1, self._client.deadline())
+                last = last_on_subject(self._client, stream, subject, self._client.deadline())
                 info = self._client.api(f"STREAM.INFO.{stream}", None, _Info, self._client.deadline())
             except StreamAbsentError:
                 return None
         if last is None and self._is_shared:
             return None
-        since = info.created if last is None else last.time
+        since = (last and last.time) or info.created
         return StoredEnds(_stored(first), _stored(last), max(0.0, (info.ts - since).total_seconds()))
-
-    def _get(self, stream: str, question: dict[str, Any]) -> _LiveMessage | None:
-        payload = msgspec.json.encode(question)
-
-        def ask(transport: Transport, ends_at: float) -> _LiveMessage | None:
-            try:
-                return ask_api(transport, f"STREAM.MSG.GET.{stream}", payload, _LiveReply, ends_at).message
-            except ApiError as error:
-                if error.fault.err_code == NO_MESSAGE:
-                    return None
-                raise
-
-        return self._client.retry(ask, self._client.deadline(), doing=f"reading from {stream}")
 
     def open(self, key: LiveKey, *, after: int) -> LiveReading:
         """Implement `LiveStorage.open`."""
@@ -246,8 +220,8 @@ class JetStreamLiveStorage:
         return f"{self._prefix}.{key.chat}.{key.stream}"
 
 
-def _stored(message: _LiveMessage | None) -> StoredEntry | None:
-    return None if message is None else StoredEntry(message.seq, message.data)
+def _stored(message: LogMessage | None) -> StoredEntry | None:
+    return None if message is None else StoredEntry(message.position, message.payload)
 
 
 class _JetStreamReading:

@@ -24,7 +24,7 @@ from chatledger.projections.snapshot import IndexReader, SettledIndex
 from ...log.nats_server.directory import CHECKED, FORMAT_FILE, LOST_AND_FOUND, DataDirectory, write_private
 from ...log.nats_server.lock import unowned
 from ...log.witness import boot_id, read_last_seen
-from .names import STREAM
+from . import STREAM
 
 NOTE_FILE: Final = "at-rest"
 _EXPECTED: Final = {

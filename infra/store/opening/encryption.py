@@ -16,7 +16,7 @@ from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES, make_fold
 from ...log.cipher import Keyring, new_key, read_keys
 from ...log.witness import logs_noted
 from ..temp_folders import Scratch, is_in_memory, memory_folder
-from .names import KEY_ENV
+from . import KEY_ENV
 
 IndexAtRest = Literal["memory", "plain"]
 Keys = str | Sequence[str]

@@ -28,20 +28,20 @@ from ...log.compression import ZstdCompressor
 from ...log.mapper import StructMapper
 from ...log.memory import MemoryLog
 from ...log.nats.client import JetStreamClient
+from ...log.nats.endpoint import Login
 from ...log.nats.errors import StreamAbsentError
 from ...log.nats.event_log import CopiedLog, JetStreamLog
-from ...log.nats.login import Login
 from ...log.nats_server.directory import DataDirectory, Durability
 from ...log.nats_server.lock import unowned
 from ...log.nats_server.server import EmbeddedSource
 from ...log.port import EventLog
-from ...log.shared_witness import SharedWitness
-from ...log.witness import Witness, read_last_seen
+from ...log.witness import SharedWitness, Witness, read_last_seen
 from ..custom_projections import check_projections
 from ..quarantine import Quarantine
 from ..shares import ShareStore
 from ..store import Store
 from ..temp_folders import Scratch
+from . import DEFAULT_LOCATION, STREAM
 from .at_rest import note_at_rest
 from .encryption import (
     Encryption,
@@ -52,7 +52,6 @@ from .encryption import (
     keyring_of,
     scratch_beside,
 )
-from .names import DEFAULT_LOCATION, STREAM
 from .nats_locations import check_replicas, read_place, without_secrets
 from .presence import is_alchemy, sqlite_file
 from .registry import SharedStore, acquire, release

@@ -11,8 +11,7 @@ from eventsourcing.persistence import ProgrammingError
 from chatledger.domain.errors import ConfigurationError
 from chatledger.domain.log.shares import Share, check_share
 
-from ...log.nats.endpoint import Endpoint
-from ...log.nats.login import Login, check_login
+from ...log.nats.endpoint import Endpoint, Login, check_login
 from ...log.nats.subjects import check_stream_name
 
 REPLICAS: Final = (1, 3, 5)

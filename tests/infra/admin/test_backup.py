@@ -31,7 +31,7 @@ from chatledger.infra.log.nats_server.server import EmbeddedServer
 from chatledger.infra.store.backup import segments
 from chatledger.infra.store.backup.manifest import BackupFolder
 from chatledger.infra.store.backup.writing import write_backup
-from chatledger.infra.store.opening.names import STREAM
+from chatledger.infra.store.opening import STREAM
 
 PLACES = ["directory", "server", "sqlite", "postgresql", "memory"]
 

@@ -21,7 +21,7 @@ from chatledger.infra.log.nats_server.blocks import (
     scan_block,
     subject_prefix,
 )
-from chatledger.infra.store.opening.names import STREAM
+from chatledger.infra.store.opening import STREAM
 
 KEY = block_key(STREAM, 1)
 

@@ -24,7 +24,7 @@ from chatledger.admin import Diagnosis
 from chatledger.errors import LedgerLockedError, LogRegressedError, QuarantinedError
 from chatledger.infra.admin.doctor.merging import DOCTOR, LOST
 from chatledger.infra.log.nats_server.blocks import BlockRecord, DamagedBytes, DeletedRecord, read_blocks, read_frames
-from chatledger.infra.store.opening.names import STREAM
+from chatledger.infra.store.opening import STREAM
 
 
 @pytest.fixture

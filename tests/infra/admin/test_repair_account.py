@@ -22,7 +22,7 @@ from chatledger.infra.log.nats_server.blocks import (
     scan_block,
     subject_prefix,
 )
-from chatledger.infra.store.opening.names import STREAM
+from chatledger.infra.store.opening import STREAM
 
 KEY = Encryption.new_key()
 

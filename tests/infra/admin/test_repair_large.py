@@ -11,7 +11,7 @@ from tests.support.soak import IS_SOAK
 import chatledger
 from chatledger import CorruptStateError, Encryption, admin, user
 from chatledger.infra.log.nats_server.blocks import read_frames
-from chatledger.infra.store.opening.names import STREAM
+from chatledger.infra.store.opening import STREAM
 
 LARGE = {"mid": "m" * 300_000, "big": "".join(f"{number:08}" for number in range(200_000))}
 

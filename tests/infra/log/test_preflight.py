@@ -18,7 +18,7 @@ from chatledger.infra.log.nats_server.blocks import read_frames
 from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.log.nats_server.preflight import check_store
 from chatledger.infra.log.nats_server.seals import read_seals
-from chatledger.infra.store.opening.names import STREAM
+from chatledger.infra.store.opening import STREAM
 
 COUNT = 40
 

