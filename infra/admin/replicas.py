@@ -296,7 +296,7 @@ def digests_on_each(
 
     def read_one(transport: Transport, ends_at: float) -> None:
         del transport, ends_at  # consumers are of the event loop's connection
-        client.call(read_from_one)
+        client.loop.call(read_from_one)
 
     async def read_from_one() -> None:
         # The server chooses where a consumer lives; the next one lives elsewhere.

@@ -3,8 +3,11 @@
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, LiteralString, NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from .sql import SqliteLog
 
 CHUNK_BYTES: Final = 512 * 1024
 
@@ -61,7 +64,7 @@ class BlobStorage(Protocol):
 
 
 class MemoryBlobStorage:
-    """Blobs in memory."""
+    """Implements `BlobStorage` in memory."""
 
     def __init__(self, *, chunk_bytes: int) -> None:
         self.chunk_bytes = chunk_bytes
@@ -70,13 +73,11 @@ class MemoryBlobStorage:
         self._positions = itertools.count(1)
 
     def last(self, name: str) -> BlobEntry | None:
-        """Implement `BlobStorage.last`."""
         with self._lock:
             entries = self._blobs.get(name)
             return BlobEntry(*next(reversed(entries.items()))) if entries else None
 
     def add(self, name: str, entry: bytes, *, expected: int) -> int:
-        """Implement `BlobStorage.add`."""
         with self._lock:
             entries = self._blobs.setdefault(name, {})
             if next(reversed(entries), 0) != expected:
@@ -86,13 +87,11 @@ class MemoryBlobStorage:
             return position
 
     def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
-        """Implement `BlobStorage.read`."""
         with self._lock:
             entries = list(self._blobs.get(name, {}).items())
         return (BlobEntry(position, entry) for position, entry in entries if after < position <= until)
 
     def erase(self, name: str, *, until: int) -> None:
-        """Implement `BlobStorage.erase`."""
         with self._lock:
             entries = {at: entry for at, entry in self._blobs.get(name, {}).items() if at > until}
             if entries:
@@ -101,17 +100,14 @@ class MemoryBlobStorage:
                 self._blobs.pop(name, None)
 
     def remove(self, name: str, position: int) -> None:
-        """Implement `BlobStorage.remove`."""
         with self._lock:
             self._blobs.get(name, {}).pop(position, None)
 
     def names(self) -> list[str]:
-        """Implement `BlobStorage.names`."""
         with self._lock:
             return [name for name, entries in self._blobs.items() if entries]
 
     def now_ms(self) -> int:
-        """Implement `BlobStorage.now_ms`."""
         return time.monotonic_ns() // 1_000_000
 
 
@@ -127,44 +123,22 @@ NOW_MS: Final = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 """The time in ms since the epoch, for SQLite."""
 
 
-class SqlTables(Protocol):
-    """Tables beside the events of a log in SQLite. Errors are ledger errors, and speak of `what`."""
-
-    def ask(self, what: str, statement: LiteralString, *values: Value) -> list[Any]:
-        """Return the rows that a statement gives."""
-        ...
-
-    def empty(self, what: str, name: LiteralString, which: LiteralString, *rows: Sequence[Value]) -> None:
-        """
-        Remove the content of the rows of a table from the files, which are all NULL then.
-
-        Args:
-            what: For errors.
-            name: Of the table.
-            which: The condition that its rows meet.
-            rows: The values in the condition, once or for one row after the other.
-        """
-        ...
-
-
 class SqlBlobStorage:
-    """Blobs in an SQL table."""
+    """Implements `BlobStorage` in a table of an SQLite file."""
 
     chunk_bytes = CHUNK_BYTES
 
-    def __init__(self, tables: SqlTables) -> None:
-        self._tables = tables
+    def __init__(self, log: "SqliteLog") -> None:
+        self._log = log
 
     def _ask(self, statement: LiteralString, *values: Value) -> list[Any]:
-        return self._tables.ask(_LARGE, statement, *values)
+        return self._log.ask(_LARGE, statement, *values)
 
     def last(self, name: str) -> BlobEntry | None:
-        """Implement `BlobStorage.last`."""
         rows = self._ask("SELECT id, entry FROM chatledger_blobs WHERE name = ? ORDER BY id DESC LIMIT 1", name)
         return _blob_entry(rows[0]) if rows else None
 
     def add(self, name: str, entry: bytes, *, expected: int) -> int:
-        """Implement `BlobStorage.add`."""
         rows = self._ask(
             "INSERT INTO chatledger_blobs (name, previous, entry) SELECT ?, ?, ? "
             "WHERE COALESCE((SELECT MAX(id) FROM chatledger_blobs WHERE name = ?), 0) = ? ON CONFLICT DO NOTHING RETURNING id",
@@ -176,7 +150,6 @@ class SqlBlobStorage:
         return position
 
     def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
-        """Implement `BlobStorage.read`."""
         while True:
             rows = self._ask(
                 "SELECT id, entry FROM chatledger_blobs WHERE name = ? AND id > ? AND id <= ? ORDER BY id LIMIT ?",
@@ -190,19 +163,15 @@ class SqlBlobStorage:
                 yield stored
 
     def erase(self, name: str, *, until: int) -> None:
-        """Implement `BlobStorage.erase`."""
-        self._tables.empty(_LARGE, "chatledger_blobs", "name = ? AND id <= ?", (name, until))
+        self._log.empty(_LARGE, "chatledger_blobs", "name = ? AND id <= ?", (name, until))
 
     def remove(self, name: str, position: int) -> None:
-        """Implement `BlobStorage.remove`."""
-        self._tables.empty(_LARGE, "chatledger_blobs", "name = ? AND id = ?", (name, position))
+        self._log.empty(_LARGE, "chatledger_blobs", "name = ? AND id = ?", (name, position))
 
     def names(self) -> list[str]:
-        """Implement `BlobStorage.names`."""
         return [row["name"] for row in self._ask("SELECT DISTINCT name FROM chatledger_blobs WHERE name IS NOT NULL")]
 
     def now_ms(self) -> int:
-        """Implement `BlobStorage.now_ms`."""
         now: int = self._ask(f"SELECT {NOW_MS} AS now")[0]["now"]
         return now
 

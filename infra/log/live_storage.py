@@ -2,12 +2,15 @@
 
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any, Final, LiteralString, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple, Protocol
 
 from chatledger.domain.chat.live import LiveKey
 
-from .blob_storage import NOW_MS, SqlTables
+from .blob_storage import NOW_MS
+
+if TYPE_CHECKING:
+    from .sql import SqliteLog
 
 MAX_ENTRY_BYTES: Final = 8 * 1024 * 1024
 LIVE_PAGE: Final = 64
@@ -96,7 +99,7 @@ class _MemoryStream:
 
 
 class MemoryLiveStorage:
-    """Live streams in the memory of a process."""
+    """Implements `LiveStorage` in the memory of a process."""
 
     max_entry_bytes = MAX_ENTRY_BYTES
 
@@ -108,7 +111,6 @@ class MemoryLiveStorage:
         """Implement `LiveStorage.make`."""
 
     def create(self, key: LiveKey, record: bytes) -> int:
-        """Implement `LiveStorage.create`."""
         with self.changed:
             if key in self.streams:
                 raise LiveChangedError
@@ -116,7 +118,6 @@ class MemoryLiveStorage:
             return 1
 
     def add(self, key: LiveKey, record: bytes, *, expected: int) -> int:
-        """Implement `LiveStorage.add`."""
         with self.changed:
             stream = self.streams.get(key)
             if stream is None:
@@ -129,7 +130,6 @@ class MemoryLiveStorage:
             return expected + 1
 
     def ends(self, key: LiveKey) -> StoredEnds | None:
-        """Implement `LiveStorage.ends`."""
         with self.changed:
             stream = self.streams.get(key)
             if stream is None:
@@ -139,16 +139,13 @@ class MemoryLiveStorage:
             return StoredEnds(StoredEntry(1, records[0]), last, time.monotonic() - stream.at_s)
 
     def open(self, key: LiveKey, *, after: int) -> LiveReading:
-        """Implement `LiveStorage.open`."""
         return _MemoryReading(self, key, after)
 
     def list_keys(self, chat: str | None = None) -> list[LiveKey]:
-        """Implement `LiveStorage.list_keys`."""
         with self.changed:
             return [key for key in self.streams if chat in {None, key.chat}]
 
     def drop(self, key: LiveKey) -> None:
-        """Implement `LiveStorage.drop`."""
         with self.changed:
             self.streams.pop(key, None)
             self.changed.notify_all()
@@ -195,33 +192,26 @@ _QUIET_S: Final = 1.0
 
 
 class SqlLiveStorage:
-    """
-    Live streams in an SQL table. Readers poll: each 2 ms while there is news, more slowly after a second without.
-
-    Args:
-        tables: Of the log.
-    """
+    """Implements `LiveStorage` in a table of an SQLite file. Readers poll: each 2 ms while there is news, more slowly after a second without."""
 
     max_entry_bytes = MAX_ENTRY_BYTES
 
-    def __init__(self, tables: SqlTables) -> None:
-        self._tables = tables
+    def __init__(self, log: "SqliteLog") -> None:
+        self._log = log
 
     def ask(self, statement: LiteralString, *values: str | int | bytes) -> list[Any]:
         """Return the rows of a statement on the table."""
-        return self._tables.ask(_LIVE, statement, *values)
+        return self._log.ask(_LIVE, statement, *values)
 
     def make(self) -> None:
         """Implement `LiveStorage.make`."""
 
     def create(self, key: LiveKey, record: bytes) -> int:
-        """Implement `LiveStorage.create`."""
         if not self._insert(key, record, 1):
             raise LiveChangedError
         return 1
 
     def add(self, key: LiveKey, record: bytes, *, expected: int) -> int:
-        """Implement `LiveStorage.add`."""
         if self._insert(key, record, expected + 1):
             return expected + 1
         last = self._last(key)
@@ -254,7 +244,6 @@ class SqlLiveStorage:
         return rows[0] if rows else None
 
     def ends(self, key: LiveKey) -> StoredEnds | None:
-        """Implement `LiveStorage.ends`."""
         last = self._last(key)
         if last is None:
             return None
@@ -264,19 +253,17 @@ class SqlLiveStorage:
         return StoredEnds(_stored(rows[0]) if rows else None, _stored(last), max(0, last["idle"]) / 1000)
 
     def open(self, key: LiveKey, *, after: int) -> LiveReading:
-        """Implement `LiveStorage.open`."""
-        return PolledReading(self, key, after)
 
-    def read(self, key: LiveKey, *, after: int) -> list[StoredEntry]:
-        """Return the next entries after a position."""
-        rows = self.ask(
-            "SELECT number, entry FROM chatledger_live WHERE chat = ? AND stream = ? AND number > ? ORDER BY number LIMIT ?",
-            *(*key, after, LIVE_PAGE),
-        )
-        return [_stored(row) for row in rows]
+        def read(after: int) -> list[StoredEntry]:
+            rows = self.ask(
+                "SELECT number, entry FROM chatledger_live WHERE chat = ? AND stream = ? AND number > ? ORDER BY number LIMIT ?",
+                *(*key, after, LIVE_PAGE),
+            )
+            return [_stored(row) for row in rows]
+
+        return PolledReading(read, lambda: self.ends(key) is None, after)
 
     def list_keys(self, chat: str | None = None) -> list[LiveKey]:
-        """Implement `LiveStorage.list_keys`."""
         if chat is None:
             rows = self.ask("SELECT DISTINCT chat, stream FROM chatledger_live WHERE chat IS NOT NULL")
         else:
@@ -284,35 +271,21 @@ class SqlLiveStorage:
         return [LiveKey(row["chat"], row["stream"]) for row in rows]
 
     def drop(self, key: LiveKey) -> None:
-        """Implement `LiveStorage.drop`."""
-        self._tables.empty(_LIVE, "chatledger_live", "chat = ? AND stream = ?", key)
-
-
-class PolledStorage(Protocol):
-    """The reads of a storage that a `PolledReading` repeats."""
-
-    def read(self, key: LiveKey, *, after: int) -> list[StoredEntry]:
-        """Return the next entries after a position."""
-        ...
-
-    def ends(self, key: LiveKey) -> StoredEnds | None:
-        """See `LiveStorage.ends`."""
-        ...
+        self._log.empty(_LIVE, "chatledger_live", "chat = ? AND stream = ?", key)
 
 
 class PolledReading:
-    """A reader's place in a stream of a table, which is asked for news."""
+    """Implements `LiveReading` in a stream of a table, which is asked for news."""
 
-    def __init__(self, storage: PolledStorage, key: LiveKey, after: int) -> None:
-        self._storage, self._key, self._after = storage, key, after
+    def __init__(self, read: Callable[[int], list[StoredEntry]], is_gone: Callable[[], bool], after: int) -> None:
+        self._read, self._is_gone, self._after = read, is_gone, after
         self._closing = threading.Event()
         self._news_s = time.monotonic()
 
     def next(self, timeout_s: float) -> Sequence[StoredEntry]:
-        """Implement `LiveReading.next`."""
         ends_at = time.monotonic() + timeout_s
         while not self._closing.is_set():
-            entries = self._storage.read(self._key, after=self._after)
+            entries = self._read(self._after)
             now_s = time.monotonic()
             if entries:
                 if entries[0].position != self._after + 1:  # it was dropped, and made anew
@@ -321,7 +294,7 @@ class PolledReading:
                 return entries
             if now_s >= ends_at:
                 # Only when there is nothing else to do: one more query for each round would double what a reader costs.
-                if self._storage.ends(self._key) is None:
+                if self._is_gone():
                     raise LiveAbsentError
                 break
             # A token comes every few ms while a model writes; a reader of a silent stream must not keep the database busy.
@@ -330,7 +303,6 @@ class PolledReading:
         return []
 
     def close(self) -> None:
-        """Implement `LiveReading.close`."""
         self._closing.set()
 
 

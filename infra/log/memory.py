@@ -100,7 +100,6 @@ class MemoryLog(EventLog):
         self._revision = 0
 
     def append(self, *args: Any, **kwargs: Any) -> list[int]:
-        """Implement `EventLog.append`."""
         positions = super().append(*args, **kwargs)
         with self._appended:
             self._appended.notify_all()
@@ -115,22 +114,18 @@ class MemoryLog(EventLog):
         ][:limit]
 
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
-        """Implement `EventLog.erase`."""
         self._events.erase(stream_id, first=first_position, before=before)
 
     def remove(self, positions: Sequence[int]) -> None:
-        """Implement `EventLog.remove`."""
         self._events.forget(positions)
 
     def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
-        """Implement `EventLog.restore`."""
         refuse_unless_empty(self.last_position())
         for page in pages:
             for record in page:
                 self._events.put(record)
 
     def wait(self, after: int, timeout_s: float) -> bool:
-        """Implement `EventLog.wait`."""
         deadline = time.monotonic() + timeout_s
         with self._appended:
             while self.last_position() <= after and not self._is_closed:
@@ -140,11 +135,9 @@ class MemoryLog(EventLog):
         return self.last_position() > after
 
     def load_bookmark(self, key: str) -> Bookmark | None:
-        """Implement `EventLog.load_bookmark`."""
         return self._bookmarks.get(key)
 
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
-        """Implement `EventLog.save_bookmark`."""
         with self._appended:
             before = self._bookmarks.get(bookmark.key)
             if (0 if before is None else before.revision) != bookmark.revision:
@@ -154,17 +147,14 @@ class MemoryLog(EventLog):
             return saved
 
     def bookmarks(self) -> list[Bookmark]:
-        """Implement `EventLog.bookmarks`."""
         with self._appended:
             return list(self._bookmarks.values())
 
     def drop_bookmark(self, key: str) -> None:
-        """Implement `EventLog.drop_bookmark`."""
         with self._appended:
             self._bookmarks.pop(key, None)
 
     def close(self) -> None:
-        """Implement `EventLog.close`."""
         with self._appended:
             self._is_closed = True
             self._appended.notify_all()

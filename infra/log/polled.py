@@ -58,14 +58,12 @@ class PolledLog(EventLog):
                 self._appended.notify_all()
 
     def append(self, *args: Any, **kwargs: Any) -> list[int]:
-        """Implement `EventLog.append`."""
         positions = super().append(*args, **kwargs)
         with self._appended:
             self._appended.notify_all()
         return positions
 
     def wait(self, after: int, timeout_s: float) -> bool:
-        """Implement `EventLog.wait`."""
         deadline = time.monotonic() + timeout_s
         while not self._is_closed:
             try:
@@ -82,7 +80,6 @@ class PolledLog(EventLog):
         return False
 
     def close(self) -> None:
-        """Implement `EventLog.close`."""
         with self._appended:
             self._is_closed = True
             self._appended.notify_all()

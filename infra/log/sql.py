@@ -171,14 +171,22 @@ class SqliteLog(PolledLog):
             return f"sqlite:{cursor.fetchone()[0]}"
 
     def ask(self, what: str, statement: LiteralString, *values: Value) -> list[Any]:
-        """Implement `SqlTables.ask`."""
+        """Return the rows that a statement gives. Errors are ledger errors, and speak of `what`."""
         is_write = not statement.startswith("SELECT")
         with self.translated(what), self._sqlite.datastore.transaction(commit=is_write) as cursor:
             cursor.execute(statement, values)
             return list(cursor.fetchall())
 
     def empty(self, what: str, name: LiteralString, which: LiteralString, *rows: Sequence[Value]) -> None:
-        """Implement `SqlTables.empty`."""
+        """
+        Remove the content of the rows of a table from the files, which are all NULL then.
+
+        Args:
+            what: For errors.
+            name: Of the table.
+            which: The condition that its rows meet.
+            rows: The values in the condition, once or for one row after the other.
+        """
         columns = _COLUMNS[name]
         count = (
             f"UPDATE {_IDENTITY_TABLE} SET emptied = emptied + "  # noqa: S608 - all names are ours
@@ -220,12 +228,10 @@ class SqliteLog(PolledLog):
         return self.ask("the positions of feeds", statement, *values)
 
     def load_bookmark(self, key: str) -> Bookmark | None:
-        """Implement `EventLog.load_bookmark`."""
         rows = self._ask("SELECT value, revision FROM chatledger_feeds WHERE key = ?", key)
         return decode_bookmark(rows[0]["value"].encode(), rows[0]["revision"]) if rows else None
 
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
-        """Implement `EventLog.save_bookmark`."""
         value = encode_bookmark(bookmark).decode()
         # Not counted up: one that was dropped and made anew must not have the revision of the old one.
         revision = 1 + secrets.randbits(62)
@@ -244,12 +250,10 @@ class SqliteLog(PolledLog):
         return bookmark.saved_as(revision)
 
     def bookmarks(self) -> list[Bookmark]:
-        """Implement `EventLog.bookmarks`."""
         rows = self._ask("SELECT value, revision FROM chatledger_feeds")
         return decode_bookmarks((row["value"].encode(), row["revision"]) for row in rows)
 
     def drop_bookmark(self, key: str) -> None:
-        """Implement `EventLog.drop_bookmark`."""
         self._ask("DELETE FROM chatledger_feeds WHERE key = ?", key)
 
     def _disconnect(self) -> None:
@@ -287,11 +291,9 @@ class SqliteLog(PolledLog):
                 )
 
     def remove(self, positions: Sequence[int]) -> None:
-        """Implement `EventLog.remove`."""
         self.empty("the log", _EVENTS, "position = ?", *((position,) for position in positions))
 
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
-        """Implement `EventLog.erase`."""
         self.empty(
             f"erasing chat {stream_id!r}",
             _EVENTS,

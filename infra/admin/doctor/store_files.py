@@ -222,10 +222,7 @@ class StoreFiles:
         return [self.records[position] for position in sorted(self.records)]
 
     def _read_bookmarks(self) -> list[Bookmark]:
-        name = bucket_stream(STREAM + FEEDS)
-        if not (self._folder / name).is_dir():
-            name = STREAM + FEEDS  # as older versions called it
-        entries, gone = self._entries(name)
+        entries, gone = self._entries(bucket_stream(STREAM + FEEDS))
         newest = {entry.subject: entry for entry in entries if entry.is_intact}
         bookmarks: list[Bookmark] = []
         for entry in newest.values():

@@ -198,13 +198,30 @@ class AlchemyLog(PolledLog):
             with translated("the database", special=self.special_error):
                 self.identity = self._database.identity(str(uuid.uuid4()))
             self._events = CountedRecorder(self._database)
-            super().__init__(self._events, mapper, AlchemyBlobStorage(self._own()), AlchemyLiveStorage(self._own()))
+            super().__init__(self._events, mapper, AlchemyBlobStorage(self), AlchemyLiveStorage(self))
         except BaseException:
             self._database.close()
             raise
 
-    def _own(self) -> "_Transactions":
-        return _Transactions(self, self._database)
+    @contextmanager
+    def reading(self, what: str) -> Generator[Connection]:
+        """Begin a transaction that changes nothing. Errors are ledger errors, and speak of `what`."""
+        with self.translated(what), self._database.reading() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self, what: str) -> Generator[Connection]:
+        """Begin a transaction that is rolled back when an error is raised in it."""
+        with self.translated(what), self._database.writing() as connection:
+            yield connection
+
+    @contextmanager
+    def emptying(self, what: str) -> Generator[Connection]:
+        """Begin a transaction after which no file of the database has what was deleted in it, as far as that is in our hands."""
+        with self.translated(what):
+            with self._database.writing(is_long=True) as connection:
+                yield connection
+            self._database.finish_erasing()
 
     @staticmethod
     def special_error(error: Exception, what: str) -> ChatledgerError | None:
@@ -262,8 +279,7 @@ class AlchemyLog(PolledLog):
                     set_counter(connection, EVENTS, page[-1].id)
 
     def remove(self, positions: Sequence[int]) -> None:
-        """Implement `EventLog.remove`."""
-        with self._own().writing("the log") as connection:
+        with self.writing("the log") as connection:
             take_positions(connection, EVENTS, 0)
             for start in range(0, len(positions), _DELETED_AT_ONCE):
                 some = positions[start : start + _DELETED_AT_ONCE]
@@ -271,7 +287,7 @@ class AlchemyLog(PolledLog):
 
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         """Implement `EventLog.erase`. What a database keeps in free pages and in its own logs is up to it."""
-        with self._own().erasing(f"erasing chat {stream_id!r}") as connection:
+        with self.emptying(f"erasing chat {stream_id!r}") as connection:
             take_positions(connection, EVENTS, 0)
             erase_rows(
                 connection,
@@ -282,19 +298,17 @@ class AlchemyLog(PolledLog):
             )
 
     def load_bookmark(self, key: str) -> Bookmark | None:
-        """Implement `EventLog.load_bookmark`."""
         bookmark = select(BOOKMARKS).where(BOOKMARKS.c.digest == digest(key))
-        with self._own().reading(_FEEDS) as connection:
+        with self.reading(_FEEDS) as connection:
             row = connection.execute(bookmark).first()
         return None if row is None else decode_bookmark(row.value.encode(), row.revision)
 
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
-        """Implement `EventLog.save_bookmark`."""
         # Not counted up: one that was dropped and made anew must not have the revision of the old one.
         revision = 1 + secrets.randbits(62)
         values = {"value": encode_bookmark(bookmark).decode(), "revision": revision}
         key = digest(bookmark.key)
-        with self._own().writing(_FEEDS) as connection:
+        with self.writing(_FEEDS) as connection:
             if bookmark.revision:
                 ours = (BOOKMARKS.c.digest == key, BOOKMARKS.c.revision == bookmark.revision)
                 if not connection.execute(update(BOOKMARKS).where(*ours).values(values)).rowcount:
@@ -307,40 +321,13 @@ class AlchemyLog(PolledLog):
         return bookmark.saved_as(revision)
 
     def bookmarks(self) -> list[Bookmark]:
-        """Implement `EventLog.bookmarks`."""
-        with self._own().reading(_FEEDS) as connection:
+        with self.reading(_FEEDS) as connection:
             rows = connection.execute(select(BOOKMARKS.c.value, BOOKMARKS.c.revision)).all()
         return decode_bookmarks((row.value.encode(), row.revision) for row in rows)
 
     def drop_bookmark(self, key: str) -> None:
-        """Implement `EventLog.drop_bookmark`."""
-        with self._own().writing(_FEEDS) as connection:
+        with self.writing(_FEEDS) as connection:
             connection.execute(delete(BOOKMARKS).where(BOOKMARKS.c.digest == digest(key)))
 
     def _disconnect(self) -> None:
         self._database.close()
-
-
-class _Transactions:
-    """The transactions of a log, in which errors are ledger errors."""
-
-    def __init__(self, log: AlchemyLog, database: Database) -> None:
-        self._log, self._database = log, database
-        self.dialect = database.dialect
-
-    @contextmanager
-    def reading(self, what: str) -> Generator[Connection]:
-        with self._log.translated(what), self._database.reading() as connection:
-            yield connection
-
-    @contextmanager
-    def writing(self, what: str) -> Generator[Connection]:
-        with self._log.translated(what), self._database.writing() as connection:
-            yield connection
-
-    @contextmanager
-    def erasing(self, what: str) -> Generator[Connection]:
-        with self._log.translated(what):
-            with self._database.writing(is_long=True) as connection:
-                yield connection
-            self._database.finish_erasing()

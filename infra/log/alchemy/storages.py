@@ -1,8 +1,7 @@
 """Large data and live streams in tables beside the events, by SQLAlchemy."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -25,47 +24,30 @@ from .tables import BLOB_ENTRIES as _BLOBS
 from .tables import BLOBS, clock
 from .tables import LIVE_ENTRIES as _LIVE
 
+if TYPE_CHECKING:
+    from .event_log import AlchemyLog
+
 _LARGE: Final = "the large data of messages"
 _A_STREAM: Final = "a live stream"
 _PAGE: Final = 8
 
 
-class Transactions(Protocol):
-    """The transactions of a log. Errors are ledger errors, and speak of `what`."""
-
-    dialect: str
-
-    def reading(self, what: str) -> AbstractContextManager[Connection]:
-        """Begin one that changes nothing."""
-        ...
-
-    def writing(self, what: str) -> AbstractContextManager[Connection]:
-        """Begin one that is rolled back when an error is raised in it."""
-        ...
-
-    def erasing(self, what: str) -> AbstractContextManager[Connection]:
-        """Begin one after which no file of the database has what was deleted in it, as far as that is in our hands."""
-        ...
-
-
 class AlchemyBlobStorage:
-    """Blobs in a table. A counter gives the positions, so that none is given twice."""
+    """Implements `BlobStorage` in a table. A counter gives the positions, so that none is given twice."""
 
     chunk_bytes = CHUNK_BYTES
 
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
+    def __init__(self, log: "AlchemyLog") -> None:
+        self._log = log
 
     def last(self, name: str) -> BlobEntry | None:
-        """Implement `BlobStorage.last`."""
         newest = select(_BLOBS.c.position, _BLOBS.c.entry).where(_BLOBS.c.name == name)
-        with self._transactions.reading(_LARGE) as connection:
+        with self._log.reading(_LARGE) as connection:
             row = connection.execute(newest.order_by(_BLOBS.c.position.desc()).limit(1)).first()
         return None if row is None else BlobEntry(row.position, bytes(row.entry))
 
     def add(self, name: str, entry: bytes, *, expected: int) -> int:
-        """Implement `BlobStorage.add`."""
-        with self._transactions.writing(_LARGE) as connection:
+        with self._log.writing(_LARGE) as connection:
             position = take_positions(connection, BLOBS, 1)
             newest = select(func.max(_BLOBS.c.position)).where(_BLOBS.c.name == name)
             # Under the lock of the counter, so nobody adds between this look and the insert.
@@ -75,11 +57,10 @@ class AlchemyBlobStorage:
         return position
 
     def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
-        """Implement `BlobStorage.read`."""
         entries = select(_BLOBS.c.position, _BLOBS.c.entry).order_by(_BLOBS.c.position).limit(_PAGE)
         while True:
             page = entries.where(_BLOBS.c.name == name, _BLOBS.c.position > after, _BLOBS.c.position <= until)
-            with self._transactions.reading(_LARGE) as connection:
+            with self._log.reading(_LARGE) as connection:
                 rows = connection.execute(page).all()
             if not rows:
                 return
@@ -88,43 +69,38 @@ class AlchemyBlobStorage:
                 yield BlobEntry(row.position, bytes(row.entry))
 
     def erase(self, name: str, *, until: int) -> None:
-        """Implement `BlobStorage.erase`."""
         self._delete(_BLOBS.c.name == name, _BLOBS.c.position <= until)
 
     def remove(self, name: str, position: int) -> None:
-        """Implement `BlobStorage.remove`."""
         self._delete(_BLOBS.c.name == name, _BLOBS.c.position == position)
 
     def _delete(self, *which: ColumnElement[bool]) -> None:
-        with self._transactions.erasing(_LARGE) as connection:
+        with self._log.emptying(_LARGE) as connection:
             take_positions(connection, BLOBS, 0)  # waits for who is adding
             erase_rows(connection, _BLOBS, *which)
 
     def names(self) -> list[str]:
-        """Implement `BlobStorage.names`."""
-        with self._transactions.reading(_LARGE) as connection:
+        with self._log.reading(_LARGE) as connection:
             return [name for name in connection.execute(select(_BLOBS.c.name).distinct()).scalars() if name]
 
     def now_ms(self) -> int:
-        """Implement `BlobStorage.now_ms`."""
-        with self._transactions.reading(_LARGE) as connection:
-            return int(connection.execute(select(clock(self._transactions.dialect))).scalar_one())
+        with self._log.reading(_LARGE) as connection:
+            return int(connection.execute(select(clock(self._log.dialect))).scalar_one())
 
 
 class AlchemyLiveStorage:
-    """Live streams in a table. Who adds to a stream or drops it has its first entry locked."""
+    """Implements `LiveStorage` in a table. The first entry of a stream is locked while it is added to or dropped."""
 
     max_entry_bytes = MAX_ENTRY_BYTES
 
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
+    def __init__(self, log: "AlchemyLog") -> None:
+        self._log = log
 
     def make(self) -> None:
         """Implement `LiveStorage.make`."""
 
     def create(self, key: LiveKey, record: bytes) -> int:
-        """Implement `LiveStorage.create`."""
-        with self._transactions.writing(_A_STREAM) as connection:
+        with self._log.writing(_A_STREAM) as connection:
             try:
                 self._insert(connection, key, 1, record)
             except IntegrityError as error:
@@ -132,9 +108,8 @@ class AlchemyLiveStorage:
         return 1
 
     def add(self, key: LiveKey, record: bytes, *, expected: int) -> int:
-        """Implement `LiveStorage.add`."""
         number = expected + 1
-        with self._transactions.writing(_A_STREAM) as connection:
+        with self._log.writing(_A_STREAM) as connection:
             # A drop locks the same row: an entry that is being added must not outlive its stream.
             if not _lock(connection, key):
                 raise LiveAbsentError
@@ -149,15 +124,14 @@ class AlchemyLiveStorage:
         raise LiveChangedError
 
     def _insert(self, connection: Connection, key: LiveKey, number: int, record: bytes) -> None:
-        now = clock(self._transactions.dialect)
+        now = clock(self._log.dialect)
         values = {"chat": key.chat, "stream": key.stream, "number": number, "at": now, "entry": record}
         connection.execute(insert(_LIVE).values(values))
 
     def ends(self, key: LiveKey) -> StoredEnds | None:
-        """Implement `LiveStorage.ends`."""
-        idle = (clock(self._transactions.dialect) - _LIVE.c.at).label("idle")
+        idle = (clock(self._log.dialect) - _LIVE.c.at).label("idle")
         entries = select(_LIVE.c.number, _LIVE.c.entry, idle).where(_is_of(key)).limit(1)
-        with self._transactions.reading(_A_STREAM) as connection:
+        with self._log.reading(_A_STREAM) as connection:
             last = connection.execute(entries.order_by(_LIVE.c.number.desc())).first()
             first = connection.execute(entries.order_by(_LIVE.c.number)).first()
         if last is None:
@@ -165,25 +139,22 @@ class AlchemyLiveStorage:
         return StoredEnds(None if first is None else _stored(first), _stored(last), max(0, int(last.idle)) / 1000)
 
     def open(self, key: LiveKey, *, after: int) -> LiveReading:
-        """Implement `LiveStorage.open`."""
-        return PolledReading(self, key, after)
+        entries = select(_LIVE.c.number, _LIVE.c.entry).where(_is_of(key)).order_by(_LIVE.c.number).limit(LIVE_PAGE)
 
-    def read(self, key: LiveKey, *, after: int) -> list[StoredEntry]:
-        """Return the next entries after a position."""
-        entries = select(_LIVE.c.number, _LIVE.c.entry).where(_is_of(key), _LIVE.c.number > after)
-        with self._transactions.reading(_A_STREAM) as connection:
-            return [_stored(row) for row in connection.execute(entries.order_by(_LIVE.c.number).limit(LIVE_PAGE))]
+        def read(after: int) -> list[StoredEntry]:
+            with self._log.reading(_A_STREAM) as connection:
+                return [_stored(row) for row in connection.execute(entries.where(_LIVE.c.number > after))]
+
+        return PolledReading(read, lambda: self.ends(key) is None, after)
 
     def list_keys(self, chat: str | None = None) -> list[LiveKey]:
-        """Implement `LiveStorage.list_keys`."""
         keys = select(_LIVE.c.chat, _LIVE.c.stream).where(_LIVE.c.number == 1)
-        with self._transactions.reading(_A_STREAM) as connection:
+        with self._log.reading(_A_STREAM) as connection:
             rows = connection.execute(keys if chat is None else keys.where(_LIVE.c.chat == chat)).all()
         return [LiveKey(row.chat, row.stream) for row in rows if row.chat]
 
     def drop(self, key: LiveKey) -> None:
-        """Implement `LiveStorage.drop`."""
-        with self._transactions.erasing(_A_STREAM) as connection:
+        with self._log.emptying(_A_STREAM) as connection:
             _lock(connection, key)
             erase_rows(connection, _LIVE, _is_of(key))
 

@@ -13,7 +13,7 @@ from ..blob_storage import CHUNK_BYTES, BlobChangedError, BlobEntry
 from .append import OutgoingMessage, SlotEmptyError, SlotTakenError, append_messages
 from .client import Deadline, JetStreamClient
 from .erase import erase_all
-from .errors import NOT_FOUND, ApiError, NotPermittedError, StorageFullError, StreamAbsentError, translated
+from .errors import NOT_FOUND, ApiError, StorageFullError, StreamAbsentError, translated
 from .reading import MESSAGE_ID, LogMessage, StreamPages, last_on_subject
 from .stream import PurgeReply, StreamConfig, StreamInfo, list_subjects
 from .subjects import token
@@ -130,8 +130,7 @@ class KeyValue(AuxiliaryStream):
     """
     Values by key, each with a revision, in a key-value bucket of NATS: `nats kv` and nats-py's `KeyValue` read and write it.
 
-    The bucket is made with the first value. A key is written as it is where NATS allows that, as a token otherwise. Where an
-    older version made a stream with the name of the bucket, which cannot be renamed, that is used as it is.
+    The bucket is made with the first value. A key is written as it is where NATS allows that, as a token otherwise.
 
     Args:
         client, replicas: As for `AuxiliaryStream`.
@@ -143,12 +142,6 @@ class KeyValue(AuxiliaryStream):
     def __init__(self, client: JetStreamClient, bucket: str, *, replicas: int) -> None:
         super().__init__(client, bucket_stream(bucket), replicas=replicas)
         self._bucket = bucket
-        self._is_old: bool | None = None
-
-    def make(self) -> None:
-        """Create the bucket now, for logins that may not do so later."""
-        self._find()
-        super().make()
 
     def get(self, key: str) -> tuple[int, bytes] | None:
         """Return the revision and the value of a key, None when it has none. From the leader: never stale."""
@@ -176,7 +169,6 @@ class KeyValue(AuxiliaryStream):
 
     def items(self) -> list[tuple[int, bytes]]:
         """Return all revisions and values, oldest first."""
-        self._find()
         client, values = self._client, list[tuple[int, bytes]]()
         try:
             info = client.api(f"STREAM.INFO.{self._stream}", None, StreamInfo, client.deadline())
@@ -197,25 +189,11 @@ class KeyValue(AuxiliaryStream):
         except StreamAbsentError:
             return
 
-    def _find(self) -> None:
-        """Find out whether an older version made the stream."""
-        if self._is_old is None:
-            self._is_old = not self._has(self._stream) and self._has(self._bucket)
-            self._stream = self._bucket if self._is_old else self._stream
-
-    def _has(self, stream: str) -> bool:
-        try:
-            self._client.api(f"STREAM.INFO.{stream}", None, StreamInfo, self._client.deadline())
-        except (StreamAbsentError, NotPermittedError):
-            return False
-        return True
-
     def _subject(self, name: str) -> str:
-        return super()._subject(name) if self._is_old else f"$KV.{self._bucket}.{name}"
+        return f"$KV.{self._bucket}.{name}"
 
     def _key_subject(self, key: str) -> str:
-        self._find()
-        return self._subject(key if not self._is_old and _PLAIN_KEY.fullmatch(key) else token(key))
+        return self._subject(key if _PLAIN_KEY.fullmatch(key) else token(key))
 
     def _new_config(self) -> dict[str, Any]:
         return {**super()._new_config(), "allow_rollup_hdrs": True}
@@ -253,12 +231,10 @@ class JetStreamBlobStorage(AuxiliaryStream):
 
     @translated(_LARGE)
     def last(self, name: str) -> BlobEntry | None:
-        """Implement `BlobStorage.last`."""
         newest = self._last(self._subject(name))
         return None if newest is None else BlobEntry(newest.position, newest.payload)
 
     def add(self, name: str, entry: bytes, *, expected: int) -> int:
-        """Implement `BlobStorage.add`."""
         with translated(_LARGE):
             try:
                 position = self._append(self._subject(name), entry, expected)
@@ -270,7 +246,6 @@ class JetStreamBlobStorage(AuxiliaryStream):
         return position
 
     def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
-        """Implement `BlobStorage.read`."""
         deadline, subject = self._client.deadline(), self._subject(name)
         pages = StreamPages(self._client, self._stream, deadline, after=after, subject=subject, until=until)
         while not pages.is_complete:
@@ -290,7 +265,6 @@ class JetStreamBlobStorage(AuxiliaryStream):
             return []
 
     def erase(self, name: str, *, until: int) -> None:
-        """Implement `BlobStorage.erase`."""
         positions = [entry.position for entry in self.read(name, after=0, until=until) if entry.position != until]
         with self._client.erasing():
             self._erase(positions)
@@ -298,7 +272,6 @@ class JetStreamBlobStorage(AuxiliaryStream):
             self._erase([until])
 
     def remove(self, name: str, position: int) -> None:
-        """Implement `BlobStorage.remove`."""
         del name
         self._erase([position])
 
@@ -311,7 +284,6 @@ class JetStreamBlobStorage(AuxiliaryStream):
 
     @translated(_LARGE)
     def names(self) -> list[str]:
-        """Implement `BlobStorage.names`."""
         prefix = self._subject("")
         return [name.removeprefix(prefix) for name in list_subjects(self._client, self._stream, prefix + ">")]
 

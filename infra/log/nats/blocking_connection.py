@@ -127,7 +127,6 @@ class BlockingConnection:
         return self._socket.fileno() >= 0
 
     def send(self, requests: Sequence[Request]) -> int:
-        """Implement `Transport.send`."""
         token = next(self._tokens)
         parts: list[bytes] = []
         for left, (subject, headers, payload) in enumerate(requests, 1 - len(requests)):
@@ -141,14 +140,12 @@ class BlockingConnection:
         return token
 
     def answer(self, token: int, ends_at: float) -> Answer:
-        """Implement `Transport.answer`."""
         while (answer := self._arrived.pop(token, None)) is None:
             self._receive(ends_at)
         self._owed -= 1
         return answer
 
     def collect(self, subject: str, payload: bytes, ends_at: float) -> tuple[list[Answer], Answer]:
-        """Implement `Transport.collect`."""
         token = self.send([(subject, {}, payload)])
         page = self._pages[token] = []
         return page, self.answer(token, ends_at)

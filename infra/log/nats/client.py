@@ -223,7 +223,7 @@ class JetStreamClient:
         self.erasing = erasing or contextlib.nullcontext[None]
         self.finishes_erasures = erasing is not None
         self._connect = connect
-        self._loop = LoopThread()
+        self.loop = LoopThread()
         self._connection: Connection | None = None
         self._connecting: asyncio.Lock | None = None
         self._is_closing = False
@@ -236,7 +236,7 @@ class JetStreamClient:
         Return the quickest transport that is free now, to be released soon; None when there is no connection.
 
         Raises:
-            ProgrammingError: As `call`.
+            ProgrammingError: See `LoopThread.check`.
         """
         shared = self._connection
         endpoint = None if shared is None else shared.endpoint
@@ -244,7 +244,7 @@ class JetStreamClient:
             return None
         blocking = self.pool.acquire(shared, endpoint)
         if blocking is None:
-            self._loop.check()
+            self.loop.check()
         return blocking or shared
 
     def pipeline(self) -> Pipeline:
@@ -253,27 +253,6 @@ class JetStreamClient:
         with contextlib.suppress(ProgrammingError):  # who sends by other means is told why there is none
             transport = self.acquire()
         return Pipeline(transport, min(ATTEMPT_S, self.timeout_s))
-
-    def call(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
-        """
-        The result of a coroutine function, run on the client's event loop.
-
-        Raises:
-            ProgrammingError: Called on that loop's own thread, after `close`, or in a forked process.
-        """
-        return self._loop.call(function, *args)
-
-    def check(self) -> None:
-        """Raise `ProgrammingError` where `call` does."""
-        self._loop.check()
-
-    def start(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> "Future[T]":
-        """Start a coroutine function on the client's event loop; `close` cancels it."""
-        return self._loop.start(function, *args)
-
-    def signal(self, function: Callable[[*Args], object], *args: *Args) -> None:
-        """Run a plain function on the client's event loop, soon; nothing happens after `close`."""
-        self._loop.signal(function, *args)
 
     def background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """A task beside the operations; `close` cancels it and waits for its end. On the loop's thread only."""
@@ -287,7 +266,7 @@ class JetStreamClient:
         """End the connection and the loop. Idempotent; operations under way raise, later ones are refused."""
         self._closed.set()
         self.pool.close()
-        self._loop.close(self._disconnect)
+        self.loop.close(self._disconnect)
 
     def __del__(self) -> None:
         # `ProjectionRunner` never closes the factory of its view, and an open socket must not outlive its loop.
@@ -304,13 +283,13 @@ class JetStreamClient:
         Return the live shared connection, made if there is none. One attempt.
 
         Raises:
-            ProgrammingError: As `call`.
+            ProgrammingError: See `LoopThread.check`.
             InterfaceError: The login was refused.
             ConnectionLostError: There is no connection now.
         """
         if self._connection is None or self._connection.is_lost:
-            return self.call(self.connected, deadline)
-        self._loop.check()
+            return self.loop.call(self.connected, deadline)
+        self.loop.check()
         return self._connection
 
     async def connected(self, deadline: Deadline) -> Connection:

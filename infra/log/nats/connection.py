@@ -230,7 +230,6 @@ class Connection:
 
     @property
     def max_payload(self) -> int:
-        """Implement `Transport.max_payload`."""
         return self._nats.max_payload
 
     def send(self, requests: Sequence[Request]) -> int:
@@ -238,7 +237,6 @@ class Connection:
         return self._start(requests, None)
 
     def answer(self, token: int, ends_at: float) -> Answer:
-        """Implement `Transport.answer`."""
         try:
             return self._replies[token].future.result(max(0.0, ends_at - time.monotonic()))
         except TimeoutError:
@@ -250,7 +248,6 @@ class Connection:
             del self._replies[token]
 
     def collect(self, subject: str, payload: bytes, ends_at: float) -> tuple[list[Answer], Answer]:
-        """Implement `Transport.collect`."""
         page: list[Answer] = []
         token = self._start([(subject, {}, payload)], page)
         return page, self.answer(token, ends_at)

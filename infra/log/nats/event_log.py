@@ -58,7 +58,6 @@ class JetStreamAppends(Appends):
         self._is_quick = True
 
     def add(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> None:
-        """Implement `Appends.add`."""
         super().add(stream_id, events, expected_position)
         log = self._jetstream_log
         messages: list[OutgoingMessage] = []
@@ -73,7 +72,6 @@ class JetStreamAppends(Appends):
         self._attempts.send(messages)
 
     def finish(self) -> list[Outcome]:
-        """Implement `Appends.finish`."""
         attempts = self._attempts.finish()
         positions = self._write_batches([at for at, messages in enumerate(self._sent) if not messages])
         return [
@@ -140,8 +138,8 @@ _HEADER_BYTES: Final = 16 * 1024
 
 
 def auxiliary_streams(stream: str) -> tuple[str, ...]:
-    """Return the names that the lasting streams beside a log may have: bookmarks, those of older versions, and large data."""
-    return bucket_stream(stream + FEEDS), stream + FEEDS, stream + BLOBS
+    """Return the names of the lasting streams beside a log: bookmarks and large data."""
+    return bucket_stream(stream + FEEDS), stream + BLOBS
 
 
 def _refused_to_erase(error: Exception, what: str) -> ChatledgerError | None:
@@ -233,7 +231,6 @@ class JetStreamLog(EventLog):
             self._stream_recorder.follow(self._filter)
 
     def stream_alone(self, stream_id: str) -> "JetStreamLog":
-        """Implement `EventLog.stream_alone`."""
         # With the same connection, which stays this log's to close.
         alone = copy.copy(self)
         alone._filter = self._subject(stream_id)  # noqa: SLF001 - it is of this class
@@ -241,7 +238,6 @@ class JetStreamLog(EventLog):
         return alone
 
     def count(self) -> int:
-        """Implement `EventLog.count`."""
         with self.translated("the log"):
             if self._filter is None:
                 return self._stream_recorder.state().messages
@@ -249,7 +245,6 @@ class JetStreamLog(EventLog):
             return StreamPages(self._client, self._stream, deadline, after=0, subject=self._filter).count()
 
     def bucket(self, stream_id: str) -> int | None:
-        """Implement `EventLog.bucket`."""
         place = self._place(stream_id)
         return None if place is None else bucket_at(place)
 
@@ -358,11 +353,9 @@ class JetStreamLog(EventLog):
         return list(range(last - len(messages) + 1, last + 1))
 
     def begin_appends(self) -> Appends:
-        """Implement `EventLog.begin_appends`."""
         return JetStreamAppends(self, FirstAttempts(self._client))
 
     def last_position(self) -> int:
-        """Implement `EventLog.last_position`."""
         with self.translated("the log"):
             if self._filter is None:
                 return self._stream_recorder.last_position()
@@ -370,7 +363,6 @@ class JetStreamLog(EventLog):
         return 0 if last is None else last.position
 
     def committed_position(self) -> int:
-        """Implement `EventLog.committed_position`."""
         if self._replicas > 1:
             with self.translated("the log"):
                 last = self._barrier.position()
@@ -381,7 +373,6 @@ class JetStreamLog(EventLog):
         return self.last_position()  # of a share; a leader that is out of date has heard of the barrier, and resigns
 
     def settled_position(self, seen: int) -> int:
-        """Implement `EventLog.settled_position`."""
         with self.translated("the log"):
             last = self._stream_recorder.state().last
             # One server may lack the end for a moment; that a majority does is a loss.
@@ -400,7 +391,6 @@ class JetStreamLog(EventLog):
         return self._stream_recorder.notifications(after, limit, subject=subject, after_version=after_version)
 
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
-        """Implement `EventLog.erase`."""
         with translated(f"erasing {stream_id!r}", special=_refused_to_erase):
             # What waits there would be shown a moment after its deletion.
             self._stream_recorder.forget_news()
@@ -409,11 +399,9 @@ class JetStreamLog(EventLog):
                 self._stream_recorder.erase_subject(subject, after=first_position - 1, before=before)
 
     def erasing(self) -> AbstractContextManager[None]:
-        """Implement `EventLog.erasing`."""
         return self._client.erasing()
 
     def remove(self, positions: Sequence[int]) -> None:
-        """Implement `EventLog.remove`."""
         with self.translated("the log"):
             self._stream_recorder.forget_news()
             erase_all(self._client, self._stream, positions)
@@ -448,7 +436,6 @@ class JetStreamLog(EventLog):
             restore_with_gaps(self._client, self._stream_recorder, records)
 
     def wait(self, after: int, timeout_s: float) -> bool:
-        """Implement `EventLog.wait`."""
         with self.translated("the log"):
             return self._stream_recorder.wait(after, timeout_s)
 
@@ -456,13 +443,11 @@ class JetStreamLog(EventLog):
         return self._stream_recorder.news(after)
 
     def load_bookmark(self, key: str) -> Bookmark | None:
-        """Implement `EventLog.load_bookmark`."""
         with self.translated("the position of a feed"):
             stored = self._bookmarks.get(key)
         return None if stored is None else decode_bookmark(stored[1], stored[0])
 
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
-        """Implement `EventLog.save_bookmark`."""
         with self.translated(f"the position of feed {bookmark.name!r}"):
             try:
                 revision = self._bookmarks.update(bookmark.key, encode_bookmark(bookmark), last=bookmark.revision)
@@ -471,18 +456,15 @@ class JetStreamLog(EventLog):
         return bookmark.saved_as(revision)
 
     def bookmarks(self) -> list[Bookmark]:
-        """Implement `EventLog.bookmarks`."""
         with self.translated("the positions of feeds"):
             stored = self._bookmarks.items()
         return decode_bookmarks((value, revision) for revision, value in stored)
 
     def drop_bookmark(self, key: str) -> None:
-        """Implement `EventLog.drop_bookmark`."""
         with self.translated("the position of a feed"):
             self._bookmarks.delete(key)
 
     def close(self) -> None:
-        """Implement `EventLog.close`."""
         if self._is_borrowed:
             return
         self._stream_recorder.close()
@@ -497,7 +479,6 @@ class CopiedLog(JetStreamLog):
         self._refuse(f"chat {stream_id!r}")
 
     def begin_appends(self) -> Appends:
-        """Implement `EventLog.begin_appends`."""
         return Appends(self)
 
     def erase(self, stream_id: str, *, first_position: int, before: int) -> NoReturn:

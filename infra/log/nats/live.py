@@ -71,13 +71,11 @@ class JetStreamLiveStorage:
         self.max_entry_bytes = min(_MAX_ENTRY_BYTES, max_bytes - _HEADER_BYTES)
 
     def make(self) -> None:
-        """Implement `LiveStorage.make`."""
         if self._is_shared:
             with translated(_DOING):
                 self._ensure_shared()
 
     def create(self, key: LiveKey, record: bytes) -> int:
-        """Implement `LiveStorage.create`."""
         for is_again in (False, True):
             with translated(_DOING):
                 if self._is_shared:
@@ -122,7 +120,6 @@ class JetStreamLiveStorage:
         self._client.sync_stream(stream)
 
     def add(self, key: LiveKey, record: bytes, *, expected: int) -> int:
-        """Implement `LiveStorage.add`."""
         subject = self._subject(key)
         # The same record at the same place is the same message: a repetition after a lost answer is known by it.
         message_id = hashlib.sha256(b"%s %d %s" % (subject.encode(), expected, record)).hexdigest()
@@ -164,7 +161,6 @@ class JetStreamLiveStorage:
             self._client.api(f"STREAM.INFO.{stream}", None, StreamInfo, deadline)
 
     def ends(self, key: LiveKey) -> StoredEnds | None:
-        """Implement `LiveStorage.ends`."""
         stream, subject = self._stream(key), self._subject(key)
         with translated(_DOING):
             try:
@@ -179,12 +175,10 @@ class JetStreamLiveStorage:
         return StoredEnds(_stored(first), _stored(last), max(0.0, (info.ts - since).total_seconds()))
 
     def open(self, key: LiveKey, *, after: int) -> LiveReading:
-        """Implement `LiveStorage.open`."""
         is_gone = (lambda: self.ends(key) is None) if self._is_shared else (lambda: False)
         return _JetStreamReading(self._client, self._stream(key), self._subject(key), after, is_gone)
 
     def list_keys(self, chat: str | None = None) -> list[LiveKey]:
-        """Implement `LiveStorage.list_keys`."""
         which = f"{self._prefix}.{chat or '*'}.*"
         with translated(_DOING):
             if self._is_shared:
@@ -201,7 +195,6 @@ class JetStreamLiveStorage:
         return [LiveKey(*part) for part in parts if len(part) == len(LiveKey._fields)]
 
     def drop(self, key: LiveKey) -> None:
-        """Implement `LiveStorage.drop`."""
         with translated(_DOING):
             if not self._is_shared:
                 delete_stream(self._client, self._stream(key))

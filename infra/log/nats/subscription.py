@@ -213,7 +213,7 @@ class Prefetch:
         self._room: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.is_stopped = False
-        self._task = client.start(self._follow)
+        self._task = client.loop.start(self._follow)
         self._task.add_done_callback(self._ended)
 
     def take(self, timeout_s: float | None = None) -> Sequence[LogMessage]:

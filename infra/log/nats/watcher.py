@@ -99,7 +99,7 @@ class LogWatcher:
             return True
         if self._is_closed:
             return False
-        self._client.check()
+        self._client.loop.check()
         waiter = _Waiter(after)
         with self._changed:
             # Before the task is looked at: it sees the waiter at its next round, or is started by it.
@@ -108,7 +108,7 @@ class LogWatcher:
         try:
             if not is_asked_for:
                 # Not awaited: the way to the loop and back takes as long as an event takes to come.
-                self._client.start(self._start, after)
+                self._client.loop.start(self._start, after)
             with self._changed:
                 self._changed.wait_for(lambda: self._latest > after or waiter.is_over or self._is_closed, timeout_s)
         finally:
@@ -135,7 +135,7 @@ class LogWatcher:
         self._is_closed = True
         with self._changed:
             self._changed.notify_all()
-        self._client.signal(self._end)
+        self._client.loop.signal(self._end)
 
     async def _start(self, after: int) -> None:
         if self._is_wanted is None:

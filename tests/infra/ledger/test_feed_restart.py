@@ -20,8 +20,6 @@ from tests.support.ledger_world import internals, text
 import chatledger
 from chatledger import ConfigurationError, Ledger, LogUnavailableError
 from chatledger.infra.log.nats import watcher
-from chatledger.infra.log.nats.reading import last_on_subject
-from chatledger.infra.log.nats.subjects import token
 from chatledger.jetstream import JetStreamClient
 
 
@@ -267,40 +265,6 @@ def test_positions_are_a_key_value_bucket_of_nats(server: Server, tmp_path: Path
     assert "0/1/mailer" in keys
     assert (1, "mailer") == (found["position"], found["name"])
     assert found["revision"] > 0
-
-
-def test_positions_of_an_older_version_are_used_where_they_are(server: Server, tmp_path: Path) -> None:
-    """A stream cannot be renamed; so a ledger of before the bucket keeps its stream."""
-    old = "chatledger-feeds"
-    config = {
-        "name": old,
-        "subjects": [f"{old}.b.>"],
-        "retention": "limits",
-        "storage": "file",
-        "discard": "new",
-        "max_msgs_per_subject": 1,
-        "allow_direct": True,
-    }
-    with connected(server.endpoint) as client:
-        with open_on(server, tmp_path / "a", create=True) as ledger:
-            ledger.create_chat("c", "u")
-            assert [1] == handle(ledger, "mailer")
-        deadline = client.deadline()
-        kept = last_on_subject(client, f"KV_{old}", f"$KV.{old}.0/1/mailer", deadline)
-        assert kept is not None
-        client.api(f"STREAM.CREATE.{old}", config, dict[str, Any], deadline)
-        connection = client.connection(deadline)
-        connection.answer(connection.send([(f"{old}.b.{token('0/1/mailer')}", {}, kept.payload)]), deadline.ends_at)
-        ask(client, f"STREAM.DELETE.KV_{old}")
-        with open_on(server, tmp_path / "a", create=True) as ledger:
-            ledger.append("c", [text("more")])
-            assert [2] == handle(ledger, "mailer")
-            assert [2] == [info.position for info in ledger.feeds()]
-            assert ledger.forget_feed("mailer")
-            assert [] == ledger.feeds()
-        names = {stream["config"]["name"] for stream in ask(client, "STREAM.LIST")["streams"]}
-
-    assert {"chatledger", "chatledger-blobs", "chatledger-live", old} == names
 
 
 def test_a_stream_that_is_something_else_is_refused(server: Server, tmp_path: Path) -> None:

@@ -352,7 +352,7 @@ def test_a_blocking_call_on_the_loop_is_refused(
         recorder.insert_events([event("a", 1)])
 
     with pytest.raises(ProgrammingError):
-        client.call(misuse)
+        client.loop.call(misuse)
 
 
 def test_a_closed_client_refuses(server: Server) -> None:

@@ -251,7 +251,7 @@ def test_closing_a_reading_does_not_wait_for_the_loop(
     reading = storage.open(key, after=0)
     assert [b"x"] == [entry.record for entry in reading.next(10.0)]
     is_over = threading.Event()
-    client.signal(is_over.wait, 20.0)
+    client.loop.signal(is_over.wait, 20.0)
     closing = threading.Thread(target=reading.close, daemon=True)
     closing.start()
     closing.join(5.0)
