@@ -1,13 +1,10 @@
-"""Storage of large data (blobs): entries by name, in memory or in a table beside the events of an SQL log."""
+"""Storage of large data (blobs): entries by name, and one in memory."""
 
 import itertools
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from .sql import SqliteLog
+from typing import Final, NamedTuple, Protocol
 
 CHUNK_BYTES: Final = 512 * 1024
 
@@ -109,72 +106,3 @@ class MemoryBlobStorage:
 
     def now_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
-
-
-Value = str | int | bytes
-_LARGE: Final = "the large data of messages"
-# Each entry names the one before it, so that of two that are added at the same time one is refused.
-BLOB_TABLE: Final = (
-    "CREATE TABLE IF NOT EXISTS chatledger_blobs "
-    "(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT, previous BIGINT, entry BLOB, UNIQUE (name, previous))"
-)
-_PAGE: Final = 8
-NOW_MS: Final = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
-"""The time in ms since the epoch, for SQLite."""
-
-
-class SqlBlobStorage:
-    """Implements `BlobStorage` in a table of an SQLite file."""
-
-    chunk_bytes = CHUNK_BYTES
-
-    def __init__(self, log: "SqliteLog") -> None:
-        self._log = log
-
-    def _ask(self, statement: LiteralString, *values: Value) -> list[Any]:
-        return self._log.ask(_LARGE, statement, *values)
-
-    def last(self, name: str) -> BlobEntry | None:
-        rows = self._ask("SELECT id, entry FROM chatledger_blobs WHERE name = ? ORDER BY id DESC LIMIT 1", name)
-        return _blob_entry(rows[0]) if rows else None
-
-    def add(self, name: str, entry: bytes, *, expected: int) -> int:
-        rows = self._ask(
-            "INSERT INTO chatledger_blobs (name, previous, entry) SELECT ?, ?, ? "
-            "WHERE COALESCE((SELECT MAX(id) FROM chatledger_blobs WHERE name = ?), 0) = ? ON CONFLICT DO NOTHING RETURNING id",
-            *(name, expected, entry, name, expected),
-        )
-        if not rows:
-            raise BlobChangedError
-        position: int = rows[0]["id"]
-        return position
-
-    def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
-        while True:
-            rows = self._ask(
-                "SELECT id, entry FROM chatledger_blobs WHERE name = ? AND id > ? AND id <= ? ORDER BY id LIMIT ?",
-                *(name, after, until, _PAGE),
-            )
-            if not rows:
-                return
-            for row in rows:
-                stored = _blob_entry(row)
-                after = stored.position
-                yield stored
-
-    def erase(self, name: str, *, until: int) -> None:
-        self._log.empty(_LARGE, "chatledger_blobs", "name = ? AND id <= ?", (name, until))
-
-    def remove(self, name: str, position: int) -> None:
-        self._log.empty(_LARGE, "chatledger_blobs", "name = ? AND id = ?", (name, position))
-
-    def names(self) -> list[str]:
-        return [row["name"] for row in self._ask("SELECT DISTINCT name FROM chatledger_blobs WHERE name IS NOT NULL")]
-
-    def now_ms(self) -> int:
-        now: int = self._ask(f"SELECT {NOW_MS} AS now")[0]["now"]
-        return now
-
-
-def _blob_entry(row: Any) -> BlobEntry:
-    return BlobEntry(row["id"], bytes(row["entry"]))

@@ -1,16 +1,11 @@
-"""Storage of live streams beside a log: entries by key, in memory or in a table of an SQL database."""
+"""Storage of live streams beside a log: entries by key, one in memory, and reading those of tables."""
 
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from chatledger.domain.chat.live import LiveKey
-
-from .blob_storage import NOW_MS
-
-if TYPE_CHECKING:
-    from .sql import SqliteLog
 
 MAX_ENTRY_BYTES: Final = 8 * 1024 * 1024
 LIVE_PAGE: Final = 64
@@ -181,97 +176,9 @@ class _MemoryReading:
             self._storage.changed.notify_all()
 
 
-_LIVE: Final = "a live stream"
-LIVE_TABLE: Final = (
-    "CREATE TABLE IF NOT EXISTS chatledger_live (chat TEXT, stream TEXT, number BIGINT, at BIGINT, entry BLOB, "
-    "PRIMARY KEY (chat, stream, number))"
-)
 _QUICK_S: Final = 0.002
 _SLOW_S: Final = 0.05
 _QUIET_S: Final = 1.0
-
-
-class SqlLiveStorage:
-    """Implements `LiveStorage` in a table of an SQLite file. Readers poll: each 2 ms while there is news, more slowly after a second without."""
-
-    max_entry_bytes = MAX_ENTRY_BYTES
-
-    def __init__(self, log: "SqliteLog") -> None:
-        self._log = log
-
-    def ask(self, statement: LiteralString, *values: str | int | bytes) -> list[Any]:
-        """Return the rows of a statement on the table."""
-        return self._log.ask(_LIVE, statement, *values)
-
-    def make(self) -> None:
-        """Implement `LiveStorage.make`."""
-
-    def create(self, key: LiveKey, record: bytes) -> int:
-        if not self._insert(key, record, 1):
-            raise LiveChangedError
-        return 1
-
-    def add(self, key: LiveKey, record: bytes, *, expected: int) -> int:
-        if self._insert(key, record, expected + 1):
-            return expected + 1
-        last = self._last(key)
-        if last is None:
-            raise LiveAbsentError
-        rows = self.ask(
-            "SELECT entry FROM chatledger_live WHERE chat = ? AND stream = ? AND number = ?", *key, expected + 1
-        )
-        # A record has a random token: an equal one is ours.
-        if rows and bytes(rows[0]["entry"]) == record:  # the answer was lost
-            return expected + 1
-        raise LiveChangedError
-
-    def _insert(self, key: LiveKey, record: bytes, number: int) -> bool:
-        rows = self.ask(
-            # One statement: between a look and an insert, somebody else could add.
-            f"INSERT INTO chatledger_live (chat, stream, number, at, entry) SELECT ?, ?, ?, {NOW_MS}, ? "  # noqa: S608
-            "WHERE COALESCE((SELECT MAX(number) FROM chatledger_live WHERE chat = ? AND stream = ?), 0) = ? "
-            "ON CONFLICT DO NOTHING RETURNING number",
-            *(*key, number, record, *key, number - 1),
-        )
-        return bool(rows)
-
-    def _last(self, key: LiveKey) -> Any:
-        rows = self.ask(
-            f"SELECT number, entry, {NOW_MS} - at AS idle FROM chatledger_live WHERE chat = ? AND stream = ? "  # noqa: S608
-            "ORDER BY number DESC LIMIT 1",
-            *key,
-        )
-        return rows[0] if rows else None
-
-    def ends(self, key: LiveKey) -> StoredEnds | None:
-        last = self._last(key)
-        if last is None:
-            return None
-        rows = self.ask(
-            "SELECT number, entry FROM chatledger_live WHERE chat = ? AND stream = ? ORDER BY number LIMIT 1", *key
-        )
-        return StoredEnds(_stored(rows[0]) if rows else None, _stored(last), max(0, last["idle"]) / 1000)
-
-    def open(self, key: LiveKey, *, after: int) -> LiveReading:
-
-        def read(after: int) -> list[StoredEntry]:
-            rows = self.ask(
-                "SELECT number, entry FROM chatledger_live WHERE chat = ? AND stream = ? AND number > ? ORDER BY number LIMIT ?",
-                *(*key, after, LIVE_PAGE),
-            )
-            return [_stored(row) for row in rows]
-
-        return PolledReading(read, lambda: self.ends(key) is None, after)
-
-    def list_keys(self, chat: str | None = None) -> list[LiveKey]:
-        if chat is None:
-            rows = self.ask("SELECT DISTINCT chat, stream FROM chatledger_live WHERE chat IS NOT NULL")
-        else:
-            rows = self.ask("SELECT DISTINCT chat, stream FROM chatledger_live WHERE chat = ?", chat)
-        return [LiveKey(row["chat"], row["stream"]) for row in rows]
-
-    def drop(self, key: LiveKey) -> None:
-        self._log.empty(_LIVE, "chatledger_live", "chat = ? AND stream = ?", key)
 
 
 class PolledReading:
@@ -304,7 +211,3 @@ class PolledReading:
 
     def close(self) -> None:
         self._closing.set()
-
-
-def _stored(row: Any) -> StoredEntry:
-    return StoredEntry(row["number"], bytes(row["entry"]))

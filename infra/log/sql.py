@@ -1,10 +1,10 @@
-"""`SqliteLog`: the eventsourcing library's recorder for SQLite, and the few statements that it does not have."""
+"""`SqliteLog`: a log in an SQLite file, by the eventsourcing library's recorder and the few statements that it does not have."""
 
 import contextlib
 import secrets
 import sqlite3
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, LiteralString
 
 from eventsourcing.persistence import IntegrityError, Notification, StoredEvent
@@ -18,6 +18,7 @@ from eventsourcing.sqlite import (
 )
 from eventsourcing.utils import Environment
 
+from chatledger.domain.chat.live import LiveKey
 from chatledger.domain.errors import (
     ChatledgerError,
     ConfigurationError,
@@ -27,10 +28,19 @@ from chatledger.domain.errors import (
 )
 from chatledger.projections.lmdb.environment import make_private_file
 
-from .blob_storage import BLOB_TABLE, SqlBlobStorage, Value
+from .blob_storage import CHUNK_BYTES, BlobChangedError, BlobEntry
 from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from .errors import translated
-from .live_storage import LIVE_TABLE, SqlLiveStorage
+from .live_storage import (
+    LIVE_PAGE,
+    MAX_ENTRY_BYTES,
+    LiveAbsentError,
+    LiveChangedError,
+    LiveReading,
+    PolledReading,
+    StoredEnds,
+    StoredEntry,
+)
 from .mapper import StructMapper
 from .polled import PolledLog
 from .port import LostRaceError, refuse_unless_empty
@@ -55,6 +65,23 @@ IS_MOST_OF_THE_FILE: Final = (
 )
 _OF_SQLALCHEMY: Final = "SELECT 1 FROM sqlite_master WHERE name = 'chatledger_counters'"
 _OF_OLDER_VERSION: Final = f"SELECT 1 FROM sqlite_master WHERE name = '{_EVENTS}' AND sql NOT LIKE '%position%'"  # noqa: S608
+
+
+Value = str | int | bytes
+_LARGE: Final = "the large data of messages"
+# Each entry names the one before it, so that of two that are added at the same time one is refused.
+BLOB_TABLE: Final = (
+    "CREATE TABLE IF NOT EXISTS chatledger_blobs "
+    "(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT, previous BIGINT, entry BLOB, UNIQUE (name, previous))"
+)
+_PAGE: Final = 8
+NOW_MS: Final = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+"""The time in ms since the epoch, for SQLite."""
+_LIVE: Final = "a live stream"
+LIVE_TABLE: Final = (
+    "CREATE TABLE IF NOT EXISTS chatledger_live (chat TEXT, stream TEXT, number BIGINT, at BIGINT, entry BLOB, "
+    "PRIMARY KEY (chat, stream, number))"
+)
 
 
 class _SecurePool(SQLiteConnectionPool):
@@ -300,3 +327,147 @@ class SqliteLog(PolledLog):
             "originator_id = ? AND position >= ? AND position < ?",
             (stream_id, first_position, before),
         )
+
+
+class SqlBlobStorage:
+    """Implements `BlobStorage` in a table of an SQLite file."""
+
+    chunk_bytes = CHUNK_BYTES
+
+    def __init__(self, log: SqliteLog) -> None:
+        self._log = log
+
+    def _ask(self, statement: LiteralString, *values: Value) -> list[Any]:
+        return self._log.ask(_LARGE, statement, *values)
+
+    def last(self, name: str) -> BlobEntry | None:
+        rows = self._ask("SELECT id, entry FROM chatledger_blobs WHERE name = ? ORDER BY id DESC LIMIT 1", name)
+        return _blob_entry(rows[0]) if rows else None
+
+    def add(self, name: str, entry: bytes, *, expected: int) -> int:
+        rows = self._ask(
+            "INSERT INTO chatledger_blobs (name, previous, entry) SELECT ?, ?, ? "
+            "WHERE COALESCE((SELECT MAX(id) FROM chatledger_blobs WHERE name = ?), 0) = ? ON CONFLICT DO NOTHING RETURNING id",
+            *(name, expected, entry, name, expected),
+        )
+        if not rows:
+            raise BlobChangedError
+        position: int = rows[0]["id"]
+        return position
+
+    def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
+        while True:
+            rows = self._ask(
+                "SELECT id, entry FROM chatledger_blobs WHERE name = ? AND id > ? AND id <= ? ORDER BY id LIMIT ?",
+                *(name, after, until, _PAGE),
+            )
+            if not rows:
+                return
+            for row in rows:
+                stored = _blob_entry(row)
+                after = stored.position
+                yield stored
+
+    def erase(self, name: str, *, until: int) -> None:
+        self._log.empty(_LARGE, "chatledger_blobs", "name = ? AND id <= ?", (name, until))
+
+    def remove(self, name: str, position: int) -> None:
+        self._log.empty(_LARGE, "chatledger_blobs", "name = ? AND id = ?", (name, position))
+
+    def names(self) -> list[str]:
+        return [row["name"] for row in self._ask("SELECT DISTINCT name FROM chatledger_blobs WHERE name IS NOT NULL")]
+
+    def now_ms(self) -> int:
+        now: int = self._ask(f"SELECT {NOW_MS} AS now")[0]["now"]
+        return now
+
+
+def _blob_entry(row: Any) -> BlobEntry:
+    return BlobEntry(row["id"], bytes(row["entry"]))
+
+
+class SqlLiveStorage:
+    """Implements `LiveStorage` in a table of an SQLite file. Readers poll: each 2 ms while there is news, more slowly after a second without."""
+
+    max_entry_bytes = MAX_ENTRY_BYTES
+
+    def __init__(self, log: SqliteLog) -> None:
+        self._log = log
+
+    def ask(self, statement: LiteralString, *values: str | int | bytes) -> list[Any]:
+        """Return the rows of a statement on the table."""
+        return self._log.ask(_LIVE, statement, *values)
+
+    def make(self) -> None:
+        """Implement `LiveStorage.make`."""
+
+    def create(self, key: LiveKey, record: bytes) -> int:
+        if not self._insert(key, record, 1):
+            raise LiveChangedError
+        return 1
+
+    def add(self, key: LiveKey, record: bytes, *, expected: int) -> int:
+        if self._insert(key, record, expected + 1):
+            return expected + 1
+        last = self._last(key)
+        if last is None:
+            raise LiveAbsentError
+        rows = self.ask(
+            "SELECT entry FROM chatledger_live WHERE chat = ? AND stream = ? AND number = ?", *key, expected + 1
+        )
+        # A record has a random token: an equal one is ours.
+        if rows and bytes(rows[0]["entry"]) == record:  # the answer was lost
+            return expected + 1
+        raise LiveChangedError
+
+    def _insert(self, key: LiveKey, record: bytes, number: int) -> bool:
+        rows = self.ask(
+            # One statement: between a look and an insert, somebody else could add.
+            f"INSERT INTO chatledger_live (chat, stream, number, at, entry) SELECT ?, ?, ?, {NOW_MS}, ? "  # noqa: S608
+            "WHERE COALESCE((SELECT MAX(number) FROM chatledger_live WHERE chat = ? AND stream = ?), 0) = ? "
+            "ON CONFLICT DO NOTHING RETURNING number",
+            *(*key, number, record, *key, number - 1),
+        )
+        return bool(rows)
+
+    def _last(self, key: LiveKey) -> Any:
+        rows = self.ask(
+            f"SELECT number, entry, {NOW_MS} - at AS idle FROM chatledger_live WHERE chat = ? AND stream = ? "  # noqa: S608
+            "ORDER BY number DESC LIMIT 1",
+            *key,
+        )
+        return rows[0] if rows else None
+
+    def ends(self, key: LiveKey) -> StoredEnds | None:
+        last = self._last(key)
+        if last is None:
+            return None
+        rows = self.ask(
+            "SELECT number, entry FROM chatledger_live WHERE chat = ? AND stream = ? ORDER BY number LIMIT 1", *key
+        )
+        return StoredEnds(_stored(rows[0]) if rows else None, _stored(last), max(0, last["idle"]) / 1000)
+
+    def open(self, key: LiveKey, *, after: int) -> LiveReading:
+
+        def read(after: int) -> list[StoredEntry]:
+            rows = self.ask(
+                "SELECT number, entry FROM chatledger_live WHERE chat = ? AND stream = ? AND number > ? ORDER BY number LIMIT ?",
+                *(*key, after, LIVE_PAGE),
+            )
+            return [_stored(row) for row in rows]
+
+        return PolledReading(read, lambda: self.ends(key) is None, after)
+
+    def list_keys(self, chat: str | None = None) -> list[LiveKey]:
+        if chat is None:
+            rows = self.ask("SELECT DISTINCT chat, stream FROM chatledger_live WHERE chat IS NOT NULL")
+        else:
+            rows = self.ask("SELECT DISTINCT chat, stream FROM chatledger_live WHERE chat = ?", chat)
+        return [LiveKey(row["chat"], row["stream"]) for row in rows]
+
+    def drop(self, key: LiveKey) -> None:
+        self._log.empty(_LIVE, "chatledger_live", "chat = ? AND stream = ?", key)
+
+
+def _stored(row: Any) -> StoredEntry:
+    return StoredEntry(row["number"], bytes(row["entry"]))

@@ -1,7 +1,8 @@
 """Large data and live streams in tables beside the events, by SQLAlchemy."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
 
 from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -24,12 +25,19 @@ from .tables import BLOB_ENTRIES as _BLOBS
 from .tables import BLOBS, clock
 from .tables import LIVE_ENTRIES as _LIVE
 
-if TYPE_CHECKING:
-    from .event_log import AlchemyLog
-
 _LARGE: Final = "the large data of messages"
 _A_STREAM: Final = "a live stream"
 _PAGE: Final = 8
+
+
+class Transactions(Protocol):
+    """The transactions of a log; see `AlchemyLog`. Errors are ledger errors, and speak of the first argument."""
+
+    dialect: str
+
+    def reading(self, what: str, /) -> AbstractContextManager[Connection]: ...
+    def writing(self, what: str, /) -> AbstractContextManager[Connection]: ...
+    def emptying(self, what: str, /) -> AbstractContextManager[Connection]: ...
 
 
 class AlchemyBlobStorage:
@@ -37,7 +45,7 @@ class AlchemyBlobStorage:
 
     chunk_bytes = CHUNK_BYTES
 
-    def __init__(self, log: "AlchemyLog") -> None:
+    def __init__(self, log: Transactions) -> None:
         self._log = log
 
     def last(self, name: str) -> BlobEntry | None:
@@ -93,7 +101,7 @@ class AlchemyLiveStorage:
 
     max_entry_bytes = MAX_ENTRY_BYTES
 
-    def __init__(self, log: "AlchemyLog") -> None:
+    def __init__(self, log: Transactions) -> None:
         self._log = log
 
     def make(self) -> None:
