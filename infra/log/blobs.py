@@ -116,22 +116,22 @@ class Chunk(NamedTuple):
     data: bytes
 
 
-def chunk_in(entry: bytes) -> Chunk | None:
-    """The part of large data in an entry; None when it says something else. Raises what is in `DECODE_ERRORS`."""
-    record = _decode(entry)
-    return Chunk(record.upload_id, record.number, record.data) if record.kind == _CHUNK else None
+class EntryPart(NamedTuple):
+    """One of these, which is what an entry says: a part of large data, the id of an upload that is complete, the secret of names."""
+
+    chunk: Chunk | None = None
+    completed: str = ""
+    secret: bytes | None = None
 
 
-def secret_in(entry: bytes) -> bytes | None:
-    """The secret of names in an entry; None when it says something else. Raises what is in `DECODE_ERRORS`."""
-    record = _decode(entry)
-    return record.data if record.kind == _SECRET else None
-
-
-def completed_in(entry: bytes) -> str | None:
-    """The id of the upload that an entry says is complete; None when it says something else. Raises what is in `DECODE_ERRORS`."""
-    record = _decode(entry)
-    return None if record.upload is None else record.upload.id
+def part_in(raw: bytes) -> EntryPart:
+    """Return what an entry says; nothing where it cannot be read, as what others published."""
+    entry = _decoded(raw)
+    if entry is None:
+        return EntryPart()
+    chunk = Chunk(entry.upload_id, entry.number, entry.data) if entry.kind == _CHUNK else None
+    completed = "" if entry.upload is None else entry.upload.id
+    return EntryPart(chunk, completed, entry.data if entry.kind == _SECRET else None)
 
 
 class Hold(NamedTuple):

@@ -8,10 +8,11 @@ from typing import Final
 
 import numpy as np
 from tests.faults.deleting import CHAT_ACTS, MARKS, STREAMS, Act, Setting
+from tests.support.block_world import read_blocks
 
 from chatledger.infra.admin.doctor.store_files import StoreFiles, stream_folder
 from chatledger.infra.log.blobs import NAMES_STRAND
-from chatledger.infra.log.nats_server.blocks import BlockRecord, read_blocks
+from chatledger.infra.log.nats_server.blocks import BlockRecord
 from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.store.opening import STREAM
 

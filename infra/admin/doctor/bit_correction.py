@@ -68,6 +68,11 @@ class CorrectedBlock(msgspec.Struct, frozen=True):
     scan: BlockScan
     corrected: tuple[CorrectedRecord, ...] = ()
 
+    def messages(self) -> Iterator[BlockRecord]:
+        """Return its intact messages."""
+        records = (read_block_record(self.raw, span) for span in self.scan.spans)
+        return (record for record in records if isinstance(record, BlockRecord))
+
 
 class BitCorrection:
     """
@@ -83,7 +88,7 @@ class BitCorrection:
         self.corrected: list[CorrectedRecord] = []
 
     def entries(self) -> Iterator[Entry]:
-        """Return the entries of the blocks, as `read_blocks` does."""
+        """Return the entries of the blocks, in order; see `entries_of`."""
         last = 0
         for file in block_files(self._folder):
             block = self.block(file)
@@ -113,14 +118,6 @@ class BitCorrection:
                 span = _record(raw[damage.offset : end])
                 assert span is not None, "it is right now"
                 corrected[damage.offset] = CorrectedRecord(file, damage.offset, span.length, span.position, bit)
-
-    @staticmethod
-    def records_in(block: CorrectedBlock) -> Iterator[BlockRecord]:
-        """The intact messages of one block."""
-        for span in block.scan.spans:
-            record = read_block_record(block.raw, span)
-            if isinstance(record, BlockRecord):
-                yield record
 
     def _can_afford(self, size: int) -> bool:
         self._budget -= size

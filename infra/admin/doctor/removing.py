@@ -13,7 +13,6 @@ from ...log.nats.endpoint import Login
 from ...log.nats_server.directory import DataDirectory
 from ...store.opening.encryption import Encryption
 from ...store.opening.locations import LogOnly, log_at
-from ...store.opening.presence import require_ledger
 from ...store.quarantine import Quarantine, QuarantinedStream
 from .chains import ChainScan
 from .diagnosing import stored_on
@@ -62,17 +61,6 @@ def account_for(stream: str, first: int, count: int, reason: str) -> list[Encode
         salts=draw_salts(),
         envelope=Envelope(actor=DOCTOR, correlation_id=reason),
     )
-
-
-def check_removable(location: str, *, has_backup: bool) -> None:
-    """Raise `ConfigurationError` where there is nothing, or a repair would have to do more than remove messages."""
-    if location == "memory:" or has_backup:
-        msg = (
-            f"only directories are repaired with a backup; restore that of {location!r} into a new place instead. Without one, "
-            "a repair removes what others published into the log"
-        )
-        raise ConfigurationError(msg)
-    require_ledger(location)
 
 
 def give_up(location: str | os.PathLike[str], chat_id: str) -> QuarantinedStream:

@@ -25,13 +25,14 @@ from ...log.witness import read_last_seen
 from ...store.opening.encryption import Encryption
 from ...store.opening.locations import LogOnly, OpenOptions, log_at, open_shared
 from ...store.opening.nats_locations import without_secrets
+from ...store.opening.presence import require_ledger
 from ...store.quarantine import Note, Quarantine, QuarantinedStream, stamp_now
 from ..backups import BackupLog, open_backup
 from .account import Accounts, CorrectedEvent, Repair
 from .chains import ChainScan
 from .checks import Findings, check_format, heads_in, page_damage
 from .merging import DOCTOR, LOST, MergedLog
-from .removing import account_for, check_removable, remove_foreign
+from .removing import account_for, remove_foreign
 from .salvaging import LegibleEvent, Salvage, decode_record, recreate
 from .store_files import StoreFiles, stream_folder
 
@@ -74,7 +75,13 @@ def repair(
     """
     text = os.fspath(location)
     if "://" in text or text == "memory:":
-        check_removable(text, has_backup=backup is not None)
+        if text == "memory:" or backup is not None:
+            msg = (
+                f"only directories are repaired with a backup; restore that of {text!r} into a new place instead. Without one, "
+                "a repair removes what others published into the log"
+            )
+            raise ConfigurationError(msg)
+        require_ledger(text)
         reason = f"repair {stamp_now()}: foreign messages were removed"
         scan = remove_foreign(text, encryption=encryption, login=login, timeout_s=timeout_s, reason=reason)
         return Repair(

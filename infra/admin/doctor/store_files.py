@@ -14,7 +14,7 @@ from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, CorruptStat
 from chatledger.domain.log.large_data import data_digest
 
 from ...log.blob_storage import MemoryBlobStorage
-from ...log.blobs import NAMES_STRAND, Blobs, Chunk, MissingBlobError, Packer, chunk_in, completed_in, secret_in
+from ...log.blobs import NAMES_STRAND, Blobs, Chunk, MissingBlobError, Packer, part_in
 from ...log.bookmarks import Bookmark, decode_bookmark
 from ...log.nats.auxiliary import bucket_stream
 from ...log.nats.event_log import BLOBS, FEEDS
@@ -104,13 +104,12 @@ class FileBlobs(Blobs):
         block = self._blocks.block(file)
         self.corrected += block.corrected
         self.damages += [DamagedBytes(file, damage.offset, damage.length) for damage in block.scan.damages]
-        for entry in self._blocks.records_in(block):
+        for entry in block.messages():
+            chunk, completed, secret = part_in(entry.payload)
             # All parts of an upload may be there, and the note behind them that they are complete not.
-            chunk = _chunk(entry)
-            with contextlib.suppress(*DECODE_ERRORS):
-                self._complete.add(completed_in(entry.payload) or "")
-                if entry.subject == self._prefix + NAMES_STRAND:
-                    self._secret = secret_in(entry.payload)
+            self._complete.add(completed)
+            if entry.subject == self._prefix + NAMES_STRAND:
+                self._secret = secret or self._secret
             if chunk is not None and entry.subject.startswith(self._prefix):
                 uploads = self._parts.setdefault(entry.subject.removeprefix(self._prefix), {})
                 uploads.setdefault(chunk.upload_id, {})[chunk.number] = (file, entry.position)
@@ -119,20 +118,15 @@ class FileBlobs(Blobs):
         """The parts in a file, by position."""
         chunks = self._cached.get(file)
         if chunks is None:
-            entries = self._blocks.records_in(self._blocks.block(file))
-            chunks = {entry.position: chunk for entry in entries if (chunk := _chunk(entry)) is not None}
+            messages = self._blocks.block(file).messages()
+            chunks = {
+                entry.position: chunk for entry in messages if (chunk := part_in(entry.payload).chunk) is not None
+            }
             self._cached[file] = chunks
             if len(self._cached) > _OPEN_FILES:
                 self._cached.popitem(last=False)
         self._cached.move_to_end(file)
         return chunks
-
-
-def _chunk(entry: BlockRecord) -> Chunk | None:
-    try:
-        return chunk_in(entry.payload)
-    except DECODE_ERRORS:
-        return None
 
 
 _PLACEHOLDERS = tracking_prefix(STREAM) + token(PLACEHOLDER)

@@ -109,24 +109,17 @@ def block_files(folder: Path) -> list[Path]:
     return sorted(files, key=lambda file: int(file.stem))
 
 
-def read_blocks(folder: Path, stream: str) -> Iterator[Entry]:
-    """Return the entries of the block files of a stream, in order: a damaged record with a whole frame as damage and as record."""
-    last = 0
-    for file in block_files(folder):
-        raw = file.read_bytes()
-        scan = scan_block(raw, block_key(stream, int(file.stem)), subject_prefix(stream))
-        for entry in entries_of(file, raw, scan, after=last):
-            last = entry.position if isinstance(entry, BlockRecord) else last
-            yield entry
-
-
 def subject_prefix(stream: str) -> bytes:
     """Return the prefix of the subjects of a stream."""
     return f"{stream}.".encode()
 
 
 def entries_of(file: Path, raw: bytes, scan: BlockScan, *, after: int) -> Iterator[Entry]:
-    """Return the entries of one block file, as `read_blocks` does. `after` is the position of the last message before it."""
+    """
+    Return the entries of one block file, in order: a damaged record with a whole frame as damage and as record.
+
+    `after` is the position of the last message before it.
+    """
     last = after
     parts: list[Span | Damage] = sorted([*scan.spans, *scan.damages], key=lambda part: part.offset)
     for index, part in enumerate(parts):

@@ -63,27 +63,6 @@ _MOST_MESSAGE_BYTES: Final = 1024 * 1024 * 1024  # what a row of the index takes
 _LEAST_EVENT_BYTES: Final = 32 * 1024  # ids and names of 2,048 bytes each have to fit
 
 
-def _checked_message_limit(limit: int) -> int:
-    if not isinstance(limit, int) or not LARGE_BYTES <= limit <= _MOST_MESSAGE_BYTES:
-        msg = f"max_message_bytes must be a number from {LARGE_BYTES:,} to {_MOST_MESSAGE_BYTES:,}, not {limit!r}"
-        raise ConfigurationError(msg)
-    return limit
-
-
-def _checked_timeout(timeout_s: Any) -> float:
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
-        msg = f"timeout_s must be a number of seconds above 0, not {timeout_s!r}"
-        raise ConfigurationError(msg)
-    return timeout_s
-
-
-def _checked_login(login: Any) -> Login | None:
-    if not isinstance(login, Login | None):
-        msg = f"login must be a chatledger.Login, not {type(login).__name__}"
-        raise ConfigurationError(msg)
-    return login
-
-
 class OpenedLog(NamedTuple):
     """
     The log at a location.
@@ -118,6 +97,14 @@ def _checked_word(word: T, words: Any, name: str) -> T:
     return word
 
 
+def _checked_type(value: T, kind: Any, what: str) -> T:
+    """Return a value of a type. Raises `ConfigurationError` for any other, which says `what` is wanted."""
+    if not isinstance(value, kind):
+        msg = f"{what}, not {type(value).__name__}"
+        raise ConfigurationError(msg)
+    return value
+
+
 class OpenOptions:
     """The arguments of `chatledger.open`, which describes them."""
 
@@ -145,9 +132,16 @@ class OpenOptions:
         if max_event_bytes < _LEAST_EVENT_BYTES:
             msg = f"max_event_bytes must be a number of at least {_LEAST_EVENT_BYTES:,}, not {max_event_bytes!r}"
             raise ConfigurationError(msg)
-        if not isinstance(index, str | os.PathLike | None):
-            msg = f"index must be the path of a folder, not {type(index).__name__}"
+        is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)  # pyright: ignore[reportUnnecessaryIsInstance] - users'
+        if not is_number or not timeout_s > 0:
+            msg = f"timeout_s must be a number of seconds above 0, not {timeout_s!r}"
             raise ConfigurationError(msg)
+        is_whole = isinstance(max_message_bytes, int)  # pyright: ignore[reportUnnecessaryIsInstance] - users'
+        if not is_whole or not LARGE_BYTES <= max_message_bytes <= _MOST_MESSAGE_BYTES:
+            limits = f"{LARGE_BYTES:,} to {_MOST_MESSAGE_BYTES:,}"
+            msg = f"max_message_bytes must be a number from {limits}, not {max_message_bytes!r}"
+            raise ConfigurationError(msg)
+        _checked_type(index, str | os.PathLike | None, "index must be the path of a folder")
         self.location, self.sweep_every_s = location, sweep_every_s
         self.index = None if index is None else absolute_path(index)
         if self.index is not None:
@@ -155,15 +149,12 @@ class OpenOptions:
         self.durability: Durability = _checked_word(durability, Durability, "durability")
         self.create = create
         self.progress = progress or no_progress
-        self.timeout_s = _checked_timeout(timeout_s)
-        self.max_event_bytes = max_event_bytes
-        self.max_message_bytes = _checked_message_limit(max_message_bytes)
-        if not isinstance(encryption, Encryption | None):
-            msg = f"encryption must be a chatledger.Encryption, not {type(encryption).__name__}"
-            raise ConfigurationError(msg)
-        self.encryption, self.compression = encryption, _checked_word(compression, Compression, "compression")
+        self.timeout_s, self.max_event_bytes, self.max_message_bytes = timeout_s, max_event_bytes, max_message_bytes
+        self.encryption = _checked_type(encryption, Encryption | None, "encryption must be a chatledger.Encryption")
+        self.compression = _checked_word(compression, Compression, "compression")
         self.projections, self.embed = check_projections(projections), check_embedding(embed)
-        self.login, self.replicas, self.share = _checked_login(login), check_replicas(replicas), check_share(share)
+        self.login = _checked_type(login, Login | None, "login must be a chatledger.Login")
+        self.replicas, self.share = check_replicas(replicas), check_share(share)
         self.erase: Erase = _checked_word(erase, Erase, "erase")
         self.refuse: Refuse = refuse_nothing
 

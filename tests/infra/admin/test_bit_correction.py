@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.backup_world import block, fill
+from tests.support.block_world import read_blocks
 from tests.support.soak import examples
 
 import chatledger
@@ -17,7 +18,6 @@ from chatledger.infra.log.nats_server.blocks import (
     DamagedBytes,
     Span,
     block_key,
-    read_blocks,
     scan_block,
     subject_prefix,
 )

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests.support.backup_world import block, changed, content, fill, reopened, word
+from tests.support.block_world import read_blocks
 from tests.support.cli_world import run
 from tests.support.ledger_world import store_behind
 
@@ -23,7 +24,7 @@ from chatledger import ConfigurationError, Encryption, admin, user
 from chatledger.admin import Diagnosis
 from chatledger.errors import LedgerLockedError, LogRegressedError, QuarantinedError
 from chatledger.infra.admin.doctor.merging import DOCTOR, LOST
-from chatledger.infra.log.nats_server.blocks import BlockRecord, DamagedBytes, DeletedRecord, read_blocks, read_frames
+from chatledger.infra.log.nats_server.blocks import BlockRecord, DamagedBytes, DeletedRecord, read_frames
 from chatledger.infra.store.opening import STREAM
 
 
