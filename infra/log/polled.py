@@ -1,7 +1,9 @@
 """`PolledLog`: a log in a database that tells nobody of new events, so that the highest position is asked for."""
 
+import secrets
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -11,9 +13,10 @@ from eventsourcing.persistence import ApplicationRecorder, JSONTranscoder
 from chatledger.domain.errors import LedgerClosedError
 
 from .blob_storage import BlobStorage
+from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from .live_storage import LiveStorage
 from .mapper import StructMapper
-from .port import EventLog
+from .port import EventLog, LostRaceError
 
 _POLL_S: Final = 0.05
 
@@ -62,6 +65,29 @@ class PolledLog(EventLog):
         with self._appended:
             self._appended.notify_all()
         return positions
+
+    def load_bookmark(self, key: str) -> Bookmark | None:
+        rows = self._select_bookmarks(key)
+        return decode_bookmark(*rows[0]) if rows else None
+
+    def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
+        # Not counted up: one that was dropped and made anew must not have the revision of the old one.
+        revision = 1 + secrets.randbits(62)
+        value = encode_bookmark(bookmark).decode()
+        if not self._put_bookmark(bookmark.key, value, revision, before=bookmark.revision):
+            raise LostRaceError
+        return bookmark.saved_as(revision)
+
+    def bookmarks(self) -> list[Bookmark]:
+        return decode_bookmarks(self._select_bookmarks(None))
+
+    @abstractmethod
+    def _select_bookmarks(self, key: str | None) -> list[tuple[bytes, int]]:
+        """Return the values with their revisions, of one key or of all."""
+
+    @abstractmethod
+    def _put_bookmark(self, key: str, value: str, revision: int, *, before: int) -> bool:
+        """Keep a value in place of the one with the revision `before`, 0 for none; False when there is another one."""
 
     def wait(self, after: int, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s

@@ -1,7 +1,6 @@
 """`SqliteLog`: a log in an SQLite file, by the eventsourcing library's recorder and the few statements that it does not have."""
 
 import contextlib
-import secrets
 import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +28,6 @@ from chatledger.domain.errors import (
 from chatledger.projections.lmdb.environment import make_private_file
 
 from .blob_storage import CHUNK_BYTES, BlobChangedError, BlobEntry
-from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from .errors import translated
 from .live_storage import (
     LIVE_PAGE,
@@ -43,7 +41,7 @@ from .live_storage import (
 )
 from .mapper import StructMapper
 from .polled import PolledLog
-from .port import LostRaceError, refuse_unless_empty
+from .port import refuse_unless_empty
 
 _BOOKMARKS: Final = "CREATE TABLE IF NOT EXISTS chatledger_feeds (key TEXT PRIMARY KEY, value TEXT, revision BIGINT)"
 _IDENTITY_TABLE: Final = "chatledger_log"
@@ -251,34 +249,24 @@ class SqliteLog(PolledLog):
                 msg = "others use the SQLite file without a pause, so its write-ahead file still has what was deleted"
                 raise LogUnavailableError(msg)
 
-    def _ask(self, statement: LiteralString, *values: str | int) -> list[Any]:
+    def _ask(self, statement: LiteralString, *values: Value) -> list[Any]:
         return self.ask("the positions of feeds", statement, *values)
 
-    def load_bookmark(self, key: str) -> Bookmark | None:
-        rows = self._ask("SELECT value, revision FROM chatledger_feeds WHERE key = ?", key)
-        return decode_bookmark(rows[0]["value"].encode(), rows[0]["revision"]) if rows else None
+    def _select_bookmarks(self, key: str | None) -> list[tuple[bytes, int]]:
+        statement: LiteralString = "SELECT value, revision FROM chatledger_feeds"
+        rows = self._ask(statement) if key is None else self._ask(f"{statement} WHERE key = ?", key)
+        return [(row["value"].encode(), row["revision"]) for row in rows]
 
-    def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
-        value = encode_bookmark(bookmark).decode()
-        # Not counted up: one that was dropped and made anew must not have the revision of the old one.
-        revision = 1 + secrets.randbits(62)
-        if bookmark.revision:
-            saved = self._ask(
-                "UPDATE chatledger_feeds SET value = ?, revision = ? WHERE key = ? AND revision = ? RETURNING key",
-                *(value, revision, bookmark.key, bookmark.revision),
+    def _put_bookmark(self, key: str, value: str, revision: int, *, before: int) -> bool:
+        if before:
+            statement: LiteralString = (
+                "UPDATE chatledger_feeds SET value = ?, revision = ? WHERE key = ? AND revision = ? RETURNING key"
             )
-        else:
-            saved = self._ask(
-                "INSERT INTO chatledger_feeds (key, value, revision) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING key",
-                *(bookmark.key, value, revision),
-            )
-        if not saved:
-            raise LostRaceError
-        return bookmark.saved_as(revision)
-
-    def bookmarks(self) -> list[Bookmark]:
-        rows = self._ask("SELECT value, revision FROM chatledger_feeds")
-        return decode_bookmarks((row["value"].encode(), row["revision"]) for row in rows)
+            return bool(self._ask(statement, value, revision, key, before))
+        statement = (
+            "INSERT INTO chatledger_feeds (key, value, revision) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING key"
+        )
+        return bool(self._ask(statement, key, value, revision))
 
     def drop_bookmark(self, key: str) -> None:
         self._ask("DELETE FROM chatledger_feeds WHERE key = ?", key)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from eventsourcing.persistence import DataError, Notification
+from eventsourcing.persistence import Notification
 
 from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, CorruptStateError
 from chatledger.domain.log.large_data import data_digest
@@ -18,11 +18,10 @@ from ...log.blobs import NAMES_STRAND, Blobs, Chunk, MissingBlobError, Packer, p
 from ...log.bookmarks import Bookmark, decode_bookmark
 from ...log.nats.auxiliary import bucket_stream
 from ...log.nats.event_log import BLOBS, FEEDS
-from ...log.nats.reading import TOPIC, VERSION
-from ...log.nats.records import FOREIGN_TOPIC
+from ...log.nats.reading import TOPIC, VERSION, LogMessage
+from ...log.nats.records import FOREIGN_TOPIC, Records
 from ...log.nats.restoring import PLACEHOLDER
-from ...log.nats.stream import LOG_ID, event_prefix, tracking_prefix
-from ...log.nats.subjects import ORIGINATOR_ID, decode_header, raw_id, token
+from ...log.nats.stream import LOG_ID
 from ...log.nats_server.blocks import BlockRecord, DamagedBytes, DeletedRecord, block_files
 from ...log.nats_server.directory import DataDirectory
 from ...store.opening import STREAM
@@ -129,7 +128,8 @@ class FileBlobs(Blobs):
         return chunks
 
 
-_PLACEHOLDERS = tracking_prefix(STREAM) + token(PLACEHOLDER)
+_RECORDS: Final = Records(STREAM, "text", gives_foreign=True)
+_PLACEHOLDERS: Final = _RECORDS.tracking_subject(PLACEHOLDER)
 
 
 class StoreFiles:
@@ -161,16 +161,16 @@ class StoreFiles:
             self.last = max(self.last, entry.position)
             if entry.subject == _PLACEHOLDERS:
                 continue
-            try:
-                self.records[entry.position] = _notification(entry)
-                if not entry.is_intact:
-                    self.doubtful.add(entry.position)
-            except (KeyError, ValueError, DataError):
-                # With one of our headers it was an event, whose headers are damaged; without, somebody else published it.
-                if {TOPIC, VERSION} & entry.headers.keys():
-                    self.unreadable.append(entry.position)
-                else:
-                    self.records[entry.position] = _foreign(entry)
+            message = LogMessage(entry.position, entry.subject, entry.headers, entry.payload)
+            record = _RECORDS.notification(message)
+            assert record is not None, "foreign messages are given, too"
+            # With one of our headers it was an event, whose headers are damaged; without, somebody else published it.
+            if record.topic == FOREIGN_TOPIC and {TOPIC, VERSION} & entry.headers.keys():
+                self.unreadable.append(entry.position)
+                continue
+            self.records[entry.position] = record
+            if not entry.is_intact and record.topic != FOREIGN_TOPIC:
+                self.doubtful.add(entry.position)
         for position in deleted:
             self.records.pop(position, None)
         self.doubtful &= self.records.keys()
@@ -224,26 +224,6 @@ class StoreFiles:
                 with contextlib.suppress(CorruptStateError):
                     bookmarks.append(decode_bookmark(entry.payload, 0))
         return bookmarks
-
-
-def _foreign(entry: BlockRecord) -> Notification:
-    """A message of others, as recorders give it."""
-    originator = ""
-    if entry.subject.startswith(event_prefix(STREAM)):
-        with contextlib.suppress(DataError):
-            originator = raw_id(entry.subject.removeprefix(event_prefix(STREAM)), entry.headers.get(ORIGINATOR_ID))
-    return Notification(originator, 0, FOREIGN_TOPIC, entry.payload, entry.position)
-
-
-def _notification(entry: BlockRecord) -> Notification:
-    token = entry.subject.removeprefix(event_prefix(STREAM))
-    return Notification(
-        raw_id(token, entry.headers.get(ORIGINATOR_ID)),
-        int(entry.headers[VERSION]),
-        decode_header(entry.headers[TOPIC]),
-        entry.payload,
-        entry.position,
-    )
 
 
 def stream_folder(directory: DataDirectory) -> Path:

@@ -1,6 +1,5 @@
 """`AlchemyLog`: a log in PostgreSQL, or any other database that SQLAlchemy knows."""
 
-import secrets
 import uuid
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -26,11 +25,10 @@ from chatledger.domain.errors import (
     LogUnavailableError,
 )
 
-from ..bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from ..errors import translated
 from ..mapper import StructMapper
 from ..polled import PolledLog
-from ..port import LostRaceError, refuse_unless_empty
+from ..port import refuse_unless_empty
 from .database import Database, erase_rows, set_counter, take_positions
 from .storages import AlchemyBlobStorage, AlchemyLiveStorage
 from .tables import BOOKMARKS, COUNTERS, EVENT_RECORDS, EVENTS, digest
@@ -297,33 +295,24 @@ class AlchemyLog(PolledLog):
                 _RECORDS.id < before,
             )
 
-    def load_bookmark(self, key: str) -> Bookmark | None:
-        bookmark = select(BOOKMARKS).where(BOOKMARKS.c.digest == digest(key))
+    def _select_bookmarks(self, key: str | None) -> list[tuple[bytes, int]]:
+        rows = select(BOOKMARKS.c.value, BOOKMARKS.c.revision)
         with self.reading(_FEEDS) as connection:
-            row = connection.execute(bookmark).first()
-        return None if row is None else decode_bookmark(row.value.encode(), row.revision)
+            which = rows if key is None else rows.where(BOOKMARKS.c.digest == digest(key))
+            return [(row.value.encode(), row.revision) for row in connection.execute(which)]
 
-    def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
-        # Not counted up: one that was dropped and made anew must not have the revision of the old one.
-        revision = 1 + secrets.randbits(62)
-        values = {"value": encode_bookmark(bookmark).decode(), "revision": revision}
-        key = digest(bookmark.key)
+    def _put_bookmark(self, key: str, value: str, revision: int, *, before: int) -> bool:
+        ours = (BOOKMARKS.c.digest == digest(key), BOOKMARKS.c.revision == before)
         with self.writing(_FEEDS) as connection:
-            if bookmark.revision:
-                ours = (BOOKMARKS.c.digest == key, BOOKMARKS.c.revision == bookmark.revision)
-                if not connection.execute(update(BOOKMARKS).where(*ours).values(values)).rowcount:
-                    raise LostRaceError
-            else:
-                try:
-                    connection.execute(insert(BOOKMARKS).values(digest=key, **values))
-                except sqlalchemy.exc.IntegrityError as error:
-                    raise LostRaceError from error
-        return bookmark.saved_as(revision)
-
-    def bookmarks(self) -> list[Bookmark]:
-        with self.reading(_FEEDS) as connection:
-            rows = connection.execute(select(BOOKMARKS.c.value, BOOKMARKS.c.revision)).all()
-        return decode_bookmarks((row.value.encode(), row.revision) for row in rows)
+            if before:
+                changed = connection.execute(update(BOOKMARKS).where(*ours).values(value=value, revision=revision))
+                return changed.rowcount > 0
+            try:
+                connection.execute(insert(BOOKMARKS).values(digest=digest(key), value=value, revision=revision))
+            except sqlalchemy.exc.IntegrityError:
+                connection.rollback()
+                return False
+        return True
 
     def drop_bookmark(self, key: str) -> None:
         with self.writing(_FEEDS) as connection:
