@@ -19,7 +19,7 @@ from ...ledger.drafts import new_id
 from ...ledger.ledger import Ledger
 from ...log.envelope import clock_ms
 from ...log.nats.endpoint import Login
-from ...log.nats_server.directory import DataDirectory
+from ...log.nats_server.directory import DataDirectory, sync
 from ...log.nats_server.lock import OwnerLock
 from ...log.witness import read_last_seen
 from ...store.opening.encryption import Encryption
@@ -403,20 +403,20 @@ def put_in_place(repaired: Path, directory: Path, kept_as: Path) -> None:
     """
     # Without this mark a later repair would not know that the draft is whole, and remove it.
     (repaired.parent / _READY).touch()
-    _flush(repaired.parent)
+    sync(repaired.parent)
     repaired.rename(kept_as)
     if not _exchange(kept_as, directory):
         kept_as.rename(repaired)
         directory.rename(kept_as)
         repaired.rename(directory)
-    _flush(directory.parent)
+    sync(directory.parent)
 
 
 def finish_interrupted_exchange(directory: Path, draft: Path) -> None:
     """End an exchange that was interrupted between two renames: the repaired directory gets the name that nothing has."""
     if not directory.exists() and (draft / _READY).exists() and (draft / "data").is_dir():
         (draft / "data").rename(directory)
-        _flush(directory.parent)
+        sync(directory.parent)
 
 
 def remove_draft(draft: Path) -> None:
@@ -440,12 +440,3 @@ def _exchange(first: Path, second: Path) -> bool:
         return False
     names = _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second)
     return bool(rename(*names, ctypes.c_uint(_RENAME_EXCHANGE)) == 0)
-
-
-def _flush(folder: Path) -> None:
-    """Bring the names in a folder onto the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

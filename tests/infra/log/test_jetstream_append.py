@@ -279,7 +279,7 @@ def test_what_was_never_sent_has_a_known_outcome(recorder: JetStreamApplicationR
     with connected(connect, timeout_s=0.3) as hasty:  # type: ignore[arg-type] # what it raises is the point
         there = JetStreamApplicationRecorder(hasty, recorder.stream, id_type="text")
         gone.set()
-        hasty.call(lose_connection, hasty)
+        hasty.loop.call(lose_connection, hasty)
         with pytest.raises(OperationalError) as caught:
             there.insert_events([event("a", 1)], expected_position=0)
 
