@@ -1,8 +1,11 @@
 """Wait for new messages of a log without polling."""
 
 import asyncio
+import contextlib
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 
 from eventsourcing.persistence import OperationalError, PersistenceError
 
@@ -82,6 +85,8 @@ class LogWatcher:
         self._changed = threading.Condition()
         self._is_asking = False
         self._is_wanted: asyncio.Event | None = None
+        self._wake_task: Callable[[], object] | None = None
+        """Sets the event, from any thread; a task for it on the loop would cost as much as the rest of a wait."""
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -107,8 +112,7 @@ class LogWatcher:
             is_asked_for = self._is_asking and after >= self._floor
         try:
             if not is_asked_for:
-                # Not awaited: the way to the loop and back takes as long as an event takes to come.
-                self._client.loop.start(self._start, after)
+                self._wake(after)
             with self._changed:
                 self._changed.wait_for(lambda: self._latest > after or waiter.is_over or self._is_closed, timeout_s)
         finally:
@@ -117,6 +121,16 @@ class LogWatcher:
         if waiter.error is not None:
             raise waiter.error
         return self._latest > after
+
+    def _wake(self, after: int) -> None:
+        """Have the task ask for messages after a position. Not awaited: the way to the loop and back takes as long as an event."""
+        wake, task = self._wake_task, self._task
+        if wake is None or task is None or task.done() or after < self._floor:
+            self._client.loop.start(self._start, after)
+            return
+        # Of a task that ends meanwhile the waiters are told so.
+        with contextlib.suppress(RuntimeError):  # the loop was closed
+            wake()
 
     def advance(self, position: int) -> None:
         """Note that the stream has a message at a position."""
@@ -140,6 +154,7 @@ class LogWatcher:
     async def _start(self, after: int) -> None:
         if self._is_wanted is None:
             self._is_wanted = asyncio.Event()
+            self._wake_task = partial(asyncio.get_running_loop().call_soon_threadsafe, self._is_wanted.set)
         self._is_wanted.set()
         if self._task is not None and after < self._floor:
             # The consumer began above what this waiter asks for.

@@ -54,7 +54,7 @@ from .encryption import (
 )
 from .nats_locations import check_replicas, read_place, without_secrets
 from .presence import is_alchemy, sqlite_file
-from .registry import SharedStore, acquire, release
+from .registry import SharedStore, acquire
 
 T = TypeVar("T")
 Compression = Literal["zstd", "none"]
@@ -181,22 +181,10 @@ class OpenOptions:
         if self.encryption is not None:
             check_index(self.encryption, self.index)
 
-    def is_met_by(self, log: EventLog) -> bool:
-        """Whether a log that is open already has the keys that were asked for."""
-        ours = self.mapper.cipher
-        return (log.cipher and log.cipher.keys) == (ours.keys if isinstance(ours, RecordCipher) else None)
-
     @cached_property
     def scratch(self) -> Scratch:
         """Return the place for temporary data derived from the log."""
         return Scratch() if self.encryption is None else scratch_beside(self.index)
-
-    def open_index(self, log: EventLog, default: Path, witness: Witness | None) -> Index:
-        """The index of a log, not opened yet; `default` is where it lies when the log is in clear and none was asked for."""
-        identity = _identity(log)
-        if self.encryption is None or self.index is not None or witness is None:
-            return Index(self.index or default, identity=identity)
-        return IndexInMemory(index_folder(identity), witness.folder, identity=identity)
 
     def witness(
         self, folder: Path, log: EventLog, *, is_synced: bool = True, is_shared: bool = False
@@ -210,7 +198,11 @@ class OpenOptions:
         try:
             # Before anything is derived from the log.
             opened.log.check_keys()
-            index = self.open_index(opened.log, opened.index_folder, opened.witness)
+            identity = _identity(opened.log)
+            if self.encryption is None or self.index is not None or opened.witness is None:
+                index = Index(self.index or opened.index_folder, identity=identity)
+            else:  # its messages would lie in clear beside the log
+                index = IndexInMemory(index_folder(identity), opened.witness.folder, identity=identity)
             index.refuse = self.refuse
             for projection in self.projections:
                 index.custom.add(projection)
@@ -277,12 +269,13 @@ def open_shared(options: OpenOptions) -> SharedStore:
     key = f"{name}\n{options.index or ''}\n{hash(options.login)}\n{options.share}"
     shared = acquire(key, lambda: SharedStore(key, shown, options.store(opener(text, options)), options.durability))
     if options.durability == "always" and shared.durability == "fast":
-        release(shared)
+        shared.release()
         msg = f"{shown} is open in this process with durability 'fast', which is less than 'always'; close it first"
         raise ConfigurationError(msg)
     # Who cannot show the keys must not get the messages by way of another part of the process that has them.
-    if not options.is_met_by(shared.store.log):
-        release(shared)
+    cipher, wanted = shared.store.log.cipher, options.mapper.cipher
+    if (cipher and cipher.keys) != (wanted.keys if isinstance(wanted, RecordCipher) else None):
+        shared.release()
         msg = f"{shown} is open in this process with other encryption keys, or without; close it first"
         raise ConfigurationError(msg)
     if options.erase == "wait":  # whoever asked for less gets more
@@ -291,7 +284,7 @@ def open_shared(options: OpenOptions) -> SharedStore:
         shared.store.projections.attach(options.projections, options.progress)
         shared.store.meaning.attach(options.embed)
     except BaseException:
-        release(shared)
+        shared.release()
         raise
     return shared
 

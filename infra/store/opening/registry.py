@@ -17,8 +17,15 @@ class SharedStore:
         self.holders = 0
 
     def release(self) -> None:
-        """Give up one's hold, see `release`."""
-        release(self)
+        """Give up a hold; the last one closes the store."""
+        with _lock:
+            self.holders -= 1
+            if self.holders:
+                return
+            if self.key is not None and _open.get(self.key) is self:
+                del _open[self.key]
+            # Under the lock, too: whoever opens it next would meet a server that ends.
+            self.store.close()
 
 
 _lock = threading.RLock()
@@ -36,7 +43,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def acquire(key: str | None, make: Callable[[], SharedStore]) -> SharedStore:
-    """The open store of that key, or a new one; without a key always a new one. `release` must follow."""
+    """The open store of that key, or a new one; without a key always a new one. `SharedStore.release` must follow."""
     with _lock:
         shared = None if key is None else _open.get(key)
         if shared is None:
@@ -46,15 +53,3 @@ def acquire(key: str | None, make: Callable[[], SharedStore]) -> SharedStore:
                 _open[key] = shared
         shared.holders += 1
         return shared
-
-
-def release(shared: SharedStore) -> None:
-    """Give up one's hold; the last one closes the store."""
-    with _lock:
-        shared.holders -= 1
-        if shared.holders:
-            return
-        if shared.key is not None and _open.get(shared.key) is shared:
-            del _open[shared.key]
-        # Under the lock, too: whoever opens it next would meet a server that ends.
-        shared.store.close()
