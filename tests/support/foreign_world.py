@@ -13,7 +13,7 @@ from chatledger import Ledger
 from chatledger.infra.log.nats.subjects import token
 from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.log.nats_server.server import EmbeddedServer
-from chatledger.infra.store.opening import names
+from chatledger.infra.store import opening
 
 STREAM = "support"
 
@@ -80,7 +80,7 @@ class World:
 
 def by_hand(path: Path, work: Callable[[Any], Any]) -> Any:
     """Act on a directory's server as a raw client."""
-    with EmbeddedServer.acquire(DataDirectory(path), durability="always", stream=names.STREAM) as server:
+    with EmbeddedServer.acquire(DataDirectory(path), durability="always", stream=opening.STREAM) as server:
         return _by_hand(work, **server.endpoint.connect_options())
 
 
