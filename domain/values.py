@@ -249,15 +249,19 @@ class Page(Value, frozen=True, kw_only=True):
 
     Args:
         chat_id: The chat.
-        branch: The name of the branch.
+        branch: The name of the branch; None where the chain to a message was asked for.
         entries: The messages with their versions, oldest first.
         before: To be given to `get_page` for the page before this one; None when this one begins with a root.
+        first: The depth of the first message, counted from 0.
+        count: The number of messages of the whole chain.
     """
 
     chat_id: str
-    branch: str
+    branch: str | None
     entries: list[PageEntry]
     before: str | None
+    first: int
+    count: int
 
 
 class Checkpoint(Value, frozen=True, kw_only=True):

@@ -99,6 +99,7 @@ class RowWindow(Value, frozen=True, kw_only=True):
         rows: The rows.
         edges: The edges that are seen in these rows, also those that only pass.
         bundle: Where lines are cut in these rows, and how many.
+        is_cut: Whether lines are cut anywhere in the chat: a drawing keeps room for the bundle then, wherever it is looked at.
     """
 
     chat_id: str
@@ -111,6 +112,7 @@ class RowWindow(Value, frozen=True, kw_only=True):
     rows: list[GraphRow]
     edges: list[RowEdge]
     bundle: list[RowBundle]
+    is_cut: bool
 
 
 class BranchPointChild(Value, frozen=True, kw_only=True):

@@ -344,6 +344,26 @@ def branch_at(chat: IndexedChat, name: str | None, *, chat_id: str) -> BranchRow
     return row
 
 
+def path_end(chat: IndexedChat, along: str | None, *, chat_id: str) -> Place | None:
+    """
+    Return where a path ends: at the head of a branch, the active one for None, or at a message; None where the branch is empty.
+
+    Raises:
+        ChatNotFoundError: There is no such chat.
+        BranchNotFoundError: It has neither a branch nor a message of that name.
+    """
+    if chat.record is None:
+        raise ChatNotFoundError(chat_id)
+    sought = chat.record.active_branch if along is None else sought_id(along, "along")
+    branch = chat.branch_row(sought)
+    if branch is not None:
+        return branch.place
+    place = chat.place(sought)
+    if place is None:
+        raise BranchNotFoundError(chat_id, sought)
+    return place
+
+
 def chain_end(chat: IndexedChat, head: Place | None, before: str | None) -> Place | None:
     """
     The last message of a chain, or the message just before `before`; None where there is none.

@@ -21,13 +21,14 @@ from chatledger.domain.draw.rows import (
     RowStrip,
     RowWindow,
 )
-from chatledger.domain.errors import BranchNotFoundError, ChatNotFoundError, InvalidValueError, MessageNotFoundError
+from chatledger.domain.errors import ChatNotFoundError, InvalidValueError, MessageNotFoundError
 from chatledger.domain.limits import check_count, sought_id
 from chatledger.domain.values import Message, preview
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.chat.rows import ChatRows, edges_through, layout_along, rows_of
 
+from .messages import path_end
 from .port import LedgerPart
 
 _MOST_PIXELS: Final = 10_000
@@ -77,7 +78,7 @@ class RowMethods(LedgerPart):
             msg = f"only must be 'path' or None, not {only!r}"
             raise InvalidValueError(msg)
         with self._rows(chat_id) as (chat, rows):
-            head = _path_end(chat, along)
+            head = path_end(chat, along, chat_id=chat_id)
             place = None
             if around is not None:
                 place = chat.place(sought_id(around, "around"))
@@ -113,7 +114,7 @@ class RowMethods(LedgerPart):
         check_count(row, "row")
         check_count(limit, "limit")
         with self._rows(chat_id) as (chat, rows):
-            drawing = _Drawing(chat, rows, _path_end(chat, along))
+            drawing = _Drawing(chat, rows, path_end(chat, along, chat_id=chat_id))
             cut = (
                 line
                 for line in drawing.layout.lines
@@ -165,7 +166,7 @@ class RowMethods(LedgerPart):
             if above is not None:
                 start = max(start, end - limit)
             shown = forks[start : min(start + limit, end)]
-            drawing = _Drawing(chat, rows, _path_end(chat, along))
+            drawing = _Drawing(chat, rows, path_end(chat, along, chat_id=chat_id))
             heads = _Heads(drawing)
             points = [_branch_point(drawing, place, heads) for _, place in shown]
             is_more = start + limit < end
@@ -205,7 +206,7 @@ class RowMethods(LedgerPart):
             msg = f"height must be 1 to {_MOST_PIXELS:,} pixels, not {height}"
             raise InvalidValueError(msg)
         with self._rows(chat_id) as (chat, rows):
-            return _strip(_Drawing(chat, rows, _path_end(chat, along)), height)
+            return _strip(_Drawing(chat, rows, path_end(chat, along, chat_id=chat_id)), height)
 
     def get_row_line(self, chat_id: str, message_id: str) -> RowLine:
         """
@@ -234,20 +235,6 @@ class RowMethods(LedgerPart):
             if chat.record is None:
                 raise ChatNotFoundError(chat_id)
             yield chat, rows_of(chat)
-
-
-def _path_end(chat: IndexedChat, along: str | None) -> Place | None:
-    """Return where the path to the head of a branch or to a message ends; None where the branch is empty."""
-    record = chat.record
-    assert record is not None, "only a living chat has rows"
-    sought = record.active_branch if along is None else sought_id(along, "along")
-    branch = chat.branch_row(sought)
-    if branch is not None:
-        return branch.place
-    place = chat.place(sought)
-    if place is None:
-        raise BranchNotFoundError(chat.chat_id, sought)
-    return place
 
 
 class _Drawing:
@@ -325,6 +312,7 @@ def _window(chat: IndexedChat, drawing: _Drawing, first: int, end: int) -> RowWi
         rows=[drawing.row(row, place, message) for (row, place), message in zip(numbered, messages, strict=True)],
         edges=drawing.edges(first, end, numbered) if end > first else [],
         bundle=drawing.bundle(first, end),
+        is_cut=bool(drawing.layout.bundle),
     )
 
 
@@ -359,6 +347,7 @@ def _path_window(chat: IndexedChat, rows: ChatRows, head: Place | None, first: i
         ],
         edges=[RowEdge(depth - 1, 0, depth, 0) for depth in range(max(first, 1), min(end + 1, length))],
         bundle=[],
+        is_cut=False,
     )
 
 

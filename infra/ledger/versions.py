@@ -3,7 +3,7 @@
 from chatledger.domain.chat.decide_branches import decide_show
 from chatledger.domain.chat.events import BranchActivated, BranchCreated
 from chatledger.domain.errors import InvalidValueError, MessageNotFoundError
-from chatledger.domain.limits import check_count, check_id
+from chatledger.domain.limits import check_count, check_id, sought_id
 from chatledger.domain.values import Branch, Page, Versions
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
@@ -11,7 +11,7 @@ from chatledger.projections.log.kinds import CHATS
 from ..store.commands import ChatsToRead
 from .branches import branch_after
 from .drafts import new_id
-from .messages import branch_at, chain_end
+from .messages import branch_at, chain_end, path_end
 from .port import LedgerPart
 
 _NO_VERSIONS = Versions(ids=[], index=None)
@@ -21,7 +21,16 @@ _CATCH_UP_S = 30.0
 class VersionMethods(LedgerPart):
     """The part of a ledger that is about versions of messages."""
 
-    def get_page(self, chat_id: str, *, branch: str | None = None, limit: int = 50, before: str | None = None) -> Page:
+    def get_page(
+        self,
+        chat_id: str,
+        *,
+        branch: str | None = None,
+        limit: int = 50,
+        before: str | None = None,
+        along: str | None = None,
+        first: int | None = None,
+    ) -> Page:
         """
         One page of the chain of a branch, newest last, each message with its versions.
 
@@ -30,13 +39,15 @@ class VersionMethods(LedgerPart):
             branch: Its name; the active branch when None. Give `Page.branch` with `before`, so that all pages are of one branch.
             limit: At most this many messages, the newest ones.
             before: A message of the chain; the page ends just before it. `Page.before` is that of the page before.
+            along: In place of `branch`: a branch, or a message, to which the chain leads.
+            first: In place of `before`: the depth of the first message, counted from 0. A page that begins after the end is empty.
 
         Returns:
             The page. Each `PageEntry.versions` has the ids of the message's versions, in the order of their creation, and at
             which `index` the message is among them.
 
         Raises:
-            ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
+            ChatNotFoundError, BranchNotFoundError: There is no such chat or branch, nor a message `along`.
             MessageNotFoundError, InvalidValueError: `before` is unknown, or not on the chain.
 
         Source: the LMDB index at `position`, in one transaction; the log is not read. Costs O(messages and versions of the page),
@@ -45,15 +56,37 @@ class VersionMethods(LedgerPart):
         if not check_count(limit, "limit"):
             msg = "limit must be at least 1, for a page has a message"
             raise InvalidValueError(msg)
+        if (branch is not None and along is not None) or (before is not None and first is not None):
+            msg = "give branch or along, and before or first: each pair says the same in two ways"
+            raise InvalidValueError(msg)
+        if first is not None:
+            check_count(first, "first")
         with self._chat(chat_id) as chat:
-            row = branch_at(chat, branch, chat_id=chat_id)
-            end = chain_end(chat, row.place, before)
+            if along is None or chat.branch_row(sought_id(along, "along")) is not None:
+                row = branch_at(chat, branch if along is None else along, chat_id=chat_id)
+                name, head = row.name, row.place
+            else:
+                name, head = None, path_end(chat, along, chat_id=chat_id)
+            count = 0 if head is None else chat.chains.depth(head) + 1
+            if head is None or first is None:
+                end = chain_end(chat, head, before)
+            else:
+                end = chat.chains.ancestor(head, min(first + limit, count) - 1) if first < count else None
+                limit = min(limit, count - first)
             if end is None:
-                return Page(chat_id=chat_id, branch=row.name, entries=[], before=None)
+                return Page(
+                    chat_id=chat_id, branch=name, entries=[], before=None, first=min(first or 0, count), count=count
+                )
             entries = chat.chains.page(end, limit)
-        first = entries[0].message
-        has_more = first.parent_id is not None
-        return Page(chat_id=chat_id, branch=row.name, entries=entries, before=first.id if has_more else None)
+            start = chat.chains.depth(end) + 1 - len(entries)
+        return Page(
+            chat_id=chat_id,
+            branch=name,
+            entries=entries,
+            before=entries[0].message.id if start else None,
+            first=start,
+            count=count,
+        )
 
     def versions(self, message_id: str) -> Versions:
         """

@@ -112,8 +112,8 @@ def test_doing_in_a_chat(page: Page, chat: str, demo: Demo, check_page: Callable
     check_page("doing")
     expect(page.get_by_label("Text")).to_have_value("Tallinn")
     page.get_by_role("button", name="Edit").click()
-    expect(page.locator("#entries .chosen")).to_contain_text("Tallinn")
-    expect(page.locator("#entries .chosen .versions")).to_contain_text("2/2")
+    expect(page.locator("#path .chosen")).to_contain_text("Tallinn")
+    expect(page.locator("#path .chosen .versions")).to_contain_text("2 of 2")
 
     assert len(demo.ledger.versions("d2").ids) == 2
 
@@ -128,12 +128,33 @@ def test_doing_without_scripts(browser: Browser, demo: Demo, chat: str) -> None:
     page.locator("#chosen form[action='/do/name'] input[name=name]").fill("decided")
     page.get_by_role("button", name="Name a checkpoint").click()
     expect(page.locator(".chosen .flag")).to_contain_text("decided")
+    page.locator("summary[aria-label=More]").click()
     page.locator("summary", has_text="Delete this chat").click()
     page.get_by_role("button", name="Delete this chat").click()
     assert demo.ledger.get_chat("d-trip") is not None
-    page.get_by_label("I am sure").check()
+    page.get_by_label("Its id").fill("d-trip")
     page.get_by_role("button", name="Delete this chat").click()
     page.wait_for_url(demo.url + "/")
     context.close()
+
+    assert demo.ledger.get_chat("d-trip") is None
+
+
+def test_deleting_asks_for_the_id(page: Page, chat: str, demo: Demo) -> None:
+    """In a dialog, whose button is off until the id is typed; Escape changes nothing."""
+    page.goto(chat)
+    page.locator("summary[aria-label=More]").click()
+    page.locator("summary", has_text="Delete this chat").click()
+    dialog = page.get_by_role("dialog", name="Delete this chat")
+    button = dialog.get_by_role("button", name="Delete this chat")
+    expect(button).to_be_disabled()
+    page.keyboard.type("d-tri")
+    expect(button).to_be_disabled()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    page.locator("summary", has_text="Delete this chat").click()
+    dialog.get_by_label("Its id").fill("d-trip")
+    button.click()
+    page.wait_for_url(demo.url + "/")
 
     assert demo.ledger.get_chat("d-trip") is None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from threading import Thread
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 from tests.support.browser_world import Demo
 from tests.support.ledger_world import index_held
 
@@ -39,36 +39,43 @@ def test_graph_and_path_go_together(shown: Page, check_page: Callable[[str], Non
     check_page("chat")
     shown.keyboard.press("g")
     shown.keyboard.press("End")
-    expect(shown.locator("#entries .chosen")).to_contain_text("Vilnius")
+    expect(shown.locator("#path .chosen")).to_contain_text("Vilnius")
     expect(shown).to_have_url(re.compile("m=b4"))
     shown.reload()
 
-    expect(shown.locator("#entries .chosen")).to_contain_text("Vilnius")
+    expect(shown.locator("#path .chosen")).to_contain_text("Vilnius")
 
 
 def test_found_and_chosen_messages(page: Page, check_page: Callable[[str], None]) -> None:
     """What was found is marked and leads to the message; axe finds nothing with every fold open."""
     page.goto("/c/riga?q=train&m=riga-6")
     expect(page.locator('cl-graph [role="treeitem"]').first).to_be_attached()
-    expect(page.locator(".found mark")).to_have_count(4)
-    expect(page.locator("#entries .chosen")).to_contain_text("Sigulda")
+    expect(page.locator("#panel-find mark")).to_have_count(4)
+    expect(page.locator("#path .chosen")).to_contain_text("Sigulda")
     page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
 
     check_page("chat-found")
 
 
 def test_versions_are_paged_through(shown: Page) -> None:
-    """One goes through the answers to one question by a click or a key, and back."""
-    expect(shown.locator(".versions")).to_contain_text("1/3")
+    """One goes through the answers to one question by a click or a key, and back; the fork says what the others are."""
+    expect(shown.locator(".versions")).to_contain_text("1 of 3")
+    shown.locator(".fork > summary").click()
+    expect(shown.locator(".ways li")).to_have_count(3)
+    y = shown.locator(".fork").bounding_box()
     shown.get_by_role("link", name="Next version").click()
-    expect(shown.locator("article").last).to_contain_text("Tallinn")
+    expect(shown.locator("article .body").last).to_contain_text("Tallinn")
+    now = shown.locator(".fork").bounding_box()
+    assert y is not None
+    assert now is not None
+    assert abs(y["y"] - now["y"]) <= 2
     shown.keyboard.press(".")
-    expect(shown.locator("article").last).to_contain_text("Vilnius")
+    expect(shown.locator("article .body").last).to_contain_text("Vilnius")
     shown.go_back()
-    expect(shown.locator("article").last).to_contain_text("Tallinn")
+    expect(shown.locator("article .body").last).to_contain_text("Tallinn")
     shown.keyboard.press("[")
 
-    expect(shown.locator("#entries .chosen")).to_contain_text("Where to?")
+    expect(shown.locator("#path .chosen")).to_contain_text("Where to?")
 
 
 def test_slider_shows_the_past_and_says_so(shown: Page, check_page: Callable[[str], None]) -> None:
@@ -78,13 +85,13 @@ def test_slider_shows_the_past_and_says_so(shown: Page, check_page: Callable[[st
     shown.keyboard.press("t")
     shown.keyboard.press("Home")
     shown.keyboard.press("ArrowRight")
-    expect(shown.locator(".band")).to_contain_text("read-only")
+    expect(shown.locator(".as-of")).to_contain_text("read-only")
     expect(shown.locator("article")).to_have_count(1)
     expect(shown.locator("article .chip")).to_contain_text("this step")
     expect(shown).to_have_url(re.compile("at="))
     check_page("chat-then")
-    shown.get_by_role("button", name="Now").click()
-    expect(shown.locator(".band")).to_have_count(0)
+    shown.keyboard.press("n")
+    expect(shown.locator(".as-of")).to_have_count(0)
 
     expect(shown.locator("article").last).to_contain_text("Riga")
 
@@ -104,7 +111,7 @@ def test_reads_wait_for_what_the_feed_told(shown: Page, demo: Demo) -> None:
     with index_held(demo.ledger) as release:
         writer = Thread(target=demo.ledger.append, args=("b-trip", [answer]), kwargs={"branch": "main"})
         writer.start()
-        with shown.expect_request(lambda request: request.url.endswith("rows=1"), timeout=10_000):
+        with shown.expect_request(lambda request: "rows?rows=1" in request.url, timeout=10_000):
             release()
     writer.join()
     expect(shown.locator("article").last).to_contain_text("It takes a while")
@@ -135,3 +142,135 @@ def test_narrow_chat(shown: Page) -> None:
     shown.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
 
     assert shown.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.fixture(scope="module")
+def long(demo: Demo) -> str:
+    """A chat of 1,500 messages, of which 60 early ones have another way on that was written last."""
+    made = demo.ledger
+    made.create_chat("b-long", "ada", title="A long one")
+    messages = [(assistant if at % 2 else user)(f"message {at}", id=f"l-{at}") for at in range(1500)]
+    made.append("b-long", messages)
+    for at in range(60):
+        made.create_branch("b-long", f"side-{at}", f"l-{at}", activate=False)
+    for at in range(60):
+        made.append("b-long", [user(f"aside {at}")], branch=f"side-{at}")
+    return "/c/b-long"
+
+
+SEEN = """() => ["h1", '[name="branch"]', '[name="q"]', "cl-time"].filter((selector) => {
+  const box = document.querySelector(selector).getBoundingClientRect();
+  const top = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+  return !(box.width > 0 && top && (top.closest(selector) || top.querySelector(selector)));
+}).concat(document.scrollingElement.scrollTop ? ["the page has scrolled"] : [])"""
+
+
+def test_frame_stays_while_a_long_path_is_read(page: Page, long: str) -> None:
+    """Title, branch, find and time are always seen; a few hundred messages are in the document, however far one goes."""
+    page.goto(long)
+    count = page.locator("article").count
+    expect(page.locator("article").last).to_contain_text("message 1499")
+    assert page.evaluate(SEEN) == []
+    page.keyboard.press("Home")
+    expect(page.locator("#m-l-0")).to_be_in_viewport()
+    assert page.evaluate(SEEN) == []
+    page.locator("#scroller").hover()
+    for _ in range(60):
+        page.mouse.wheel(0, 700)
+        page.wait_for_timeout(20)
+    expect(page.locator("#place")).to_have_text(re.compile(r"message ([2-9]\d\d|1,\d\d\d) of 1,500"))
+    assert page.evaluate(SEEN) == []
+    assert count() <= 250
+    assert page.evaluate("document.querySelectorAll('*').length") < 4000
+    page.evaluate("scroller.scrollTop = (scroller.scrollHeight - scroller.clientHeight) / 2")
+    expect(page.locator("#m-l-750")).to_be_attached()
+    page.keyboard.press("End")
+    expect(page.locator("#m-l-1499")).to_be_in_viewport()
+    assert page.evaluate(SEEN) == []
+
+
+def test_nothing_jumps_while_one_scrolls_up(page: Page, long: str) -> None:
+    """Blocks come above, and what is read stays where it is."""
+    page.goto(long)
+    expect(page.locator("#m-l-1499")).to_be_in_viewport()
+    jumps = page.evaluate(
+        """async () => {
+          const jumps = [];
+          for (let step = 0; step < 150; step++) {
+            const top = scroller.getBoundingClientRect().top;
+            const before = [...document.querySelectorAll("article")].find((one) => one.getBoundingClientRect().bottom > top + 60);
+            const [y, from] = [before.getBoundingClientRect().y, scroller.scrollTop];
+            scroller.scrollTop -= 60;
+            await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+            if (!before.isConnected) continue;
+            const moved = before.getBoundingClientRect().y - y;
+            if (from > 60 && Math.abs(moved - 60) > 2) jumps.push(moved);
+          }
+          return jumps;
+        }"""
+    )
+
+    assert jumps == []
+
+
+def test_keys_act_after_the_slider_was_used(page: Page, long: str) -> None:
+    """The slider takes arrows and no other key; the past is yellow, and the message that is read stays where it is."""
+    page.goto(long)
+    expect(page.get_by_role("slider")).to_have_attribute("aria-valuetext", re.compile("^now"))
+    page.evaluate("document.querySelector('#m-l-1499').scrollIntoView()")
+    page.keyboard.press("t")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".as-of")).to_contain_text("read-only")
+    expect(page.locator("body.past")).to_have_count(1)
+    for key, focused in {"m": "#scroller", "i": "#inspector", "t": "cl-time input", "/": "#find"}.items():
+        page.keyboard.press(key)
+        assert page.evaluate("selector => document.activeElement?.matches(selector)", focused), key
+        page.evaluate("document.querySelector('cl-time input').focus()")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("k")
+    expect(page.locator("#path .chosen")).to_have_count(1)
+    page.keyboard.press("n")
+    expect(page.locator(".as-of")).to_have_count(0)
+
+
+def test_texts_are_shown_as_they_were_said(page: Page, demo: Demo) -> None:
+    """To the character; answers too where one asks for it, and the next page does so as well."""
+    demo.ledger.create_chat("b-said", "ada")
+    said = "if x:\n    return __init__  # 2*3*4"
+    demo.ledger.append("b-said", [user(said, id="s1"), assistant("**Riga** *now*", id="s2")])
+    page.goto("/c/b-said")
+    assert page.locator("#m-s1 .said").evaluate("one => one.textContent") == said
+    expect(page.locator("#m-s2 strong")).to_have_text("Riga")
+    page.keyboard.press("r")
+    expect(page.locator("#m-s2 .said")).to_have_text("**Riga** *now*")
+    page.reload()
+    expect(page.locator("#m-s2 .said")).to_have_text("**Riga** *now*")
+    page.get_by_role("button", name="Rendered").click()
+    expect(page.locator("#m-s2 strong")).to_have_text("Riga")
+    demo.ledger.delete_chat("b-said")
+
+
+@pytest.mark.parametrize("width", [390, 820, 1440, 2560])
+def test_no_width_is_too_narrow(page: Page, long: str, width: int, check_page: Callable[[str], None]) -> None:
+    """Nothing lies beyond the edge, the header is one line, axe finds nothing."""
+    page.set_viewport_size({"width": width, "height": 844})
+    page.goto(f"{long}?m=l-1490")
+    expect(page.get_by_role("slider")).to_have_attribute("aria-valuetext", re.compile("^now"))
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator(".head").evaluate("one => [one.offsetHeight, one.scrollWidth - one.clientWidth]") == [48, 0]
+    check_page(f"chat-{width}")
+
+
+def test_a_long_chat_is_read_without_scripts(browser: Browser, demo: Demo, long: str) -> None:
+    """By links to what is earlier and later."""
+    context = browser.new_context(base_url=demo.url, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(long)
+    page.get_by_role("link", name="Earlier messages").click()
+    expect(page.locator("#m-l-1400")).to_be_attached()
+    page.get_by_role("link", name="Later messages").click()
+    expect(page.locator("#m-l-1499")).to_be_attached()
+    context.close()

@@ -1,4 +1,4 @@
-"""<cl-graph> in a browser: rows of a chat on a canvas, keys, folds, the map, and the tree beside it."""
+"""<cl-graph> in a browser: rows of a chat on a canvas, keys, the map, and the tree beside it."""
 
 from collections.abc import Callable, Iterator
 
@@ -35,12 +35,12 @@ def test_the_graph_is_shown_and_read(page: Page, chat: Ledger, check_page: Calla
     put_graph(page, CHAT)
     tree = page.get_by_role("tree")
 
-    expect(tree.get_by_role("treeitem").last).to_have_text("user: later 375; head of main")
+    expect(tree.get_by_role("treeitem").last).to_have_text("user: later 375; on the read path; head of main")
     shown = chat.get_rows(CHAT, first=50, limit=4).rows
     page.locator("cl-graph").evaluate("(graph, id) => graph.show(id)", shown[0].id)
     expect(tree.get_by_text("checkpoint before the edit")).to_have_attribute("aria-selected", "true")
-    expect(tree.get_by_text("assistant: message 53; stale")).to_have_attribute("aria-posinset", "54")
-    expect(tree.get_by_text("user: hidden")).to_have_count(1)
+    expect(tree.get_by_text("assistant: message 53; on the read path; stale")).to_have_attribute("aria-posinset", "54")
+    expect(tree.get_by_text("user: hidden; on the read path")).to_have_count(1)
     check_page("graph")
 
 
@@ -67,21 +67,19 @@ def test_keys_move_the_selection(page: Page, chat: Ledger) -> None:
     assert opened.id == page.locator("cl-graph").get_attribute("selected")
 
 
-def test_lines_are_folded(page: Page, chat: Ledger) -> None:
-    """A folded line leaves its first row, and the others move up."""
+def test_only_the_path_is_shown(page: Page, chat: Ledger) -> None:
+    """Rows are depths then; the chosen message stays chosen."""
+    side = chat.list_branch_points(CHAT).points[0].children[1]
     put_graph(page, CHAT)
-    first = chat.list_branch_points(CHAT).points[0].children[1]
-    page.locator("cl-graph").evaluate("(graph, id) => graph.show(id)", first.id)
-    expect(page.locator("[role=treeitem][aria-selected=true]")).to_have_attribute("aria-expanded", "true")
-    page.locator("[role=treeitem][aria-selected=true]").focus()
-    page.keyboard.press("-")
+    graph = page.locator("cl-graph")
+    graph.evaluate("(graph, name) => graph.setAttribute('along', name)", side.branches[0])
+    graph.evaluate("graph => graph.setAttribute('only', 'path')")
 
-    item = page.locator("[role=treeitem][aria-selected=true]")
-    expect(item).to_have_attribute("aria-expanded", "false")
-    expect(item).to_have_text(f"user: {first.branches[0]}, 0; {SIDE - 1} folded")
-    expect(item).to_have_attribute("aria-setsize", str(600 - SIDE + 1))
-    page.keyboard.press("ArrowRight")
-    expect(item).to_have_attribute("aria-setsize", "600")
+    item = page.get_by_role("treeitem").last
+    expect(item).to_have_attribute("aria-setsize", str(51 + SIDE))
+    expect(item).to_have_text(f"user: {side.branches[0]}, {SIDE - 1}; on the read path; head of {side.branches[0]}")
+    graph.evaluate("graph => graph.removeAttribute('only')")
+    expect(page.get_by_role("treeitem").last).to_have_attribute("aria-setsize", "600")
 
 
 def test_clicks_hits_and_the_map(page: Page, chat: Ledger) -> None:
@@ -92,7 +90,7 @@ def test_clicks_hits_and_the_map(page: Page, chat: Ledger) -> None:
     canvas.click(position={"x": 200, "y": 100})
     assert "cl-select" == told(page)[-1]["type"]
     page.locator(".cl-graph-map").click(position={"x": 20, "y": 2})
-    expect(page.get_by_role("treeitem").first).to_have_text("user: message 0")
+    expect(page.get_by_role("treeitem").first).to_have_text("user: message 0; on the read path")
     graph.evaluate(
         "(graph, ids) => graph.setAttribute('hits', JSON.stringify(ids))",
         [chat.get_rows(CHAT, first=7, limit=1).rows[0].id],
@@ -102,7 +100,7 @@ def test_clicks_hits_and_the_map(page: Page, chat: Ledger) -> None:
     chat.append(CHAT, [user("just now")], branch="main")
     graph.evaluate("graph => graph.refresh()")
 
-    expect(page.get_by_text("user: just now; head of main")).to_be_attached()
+    expect(page.get_by_text("user: just now; on the read path; head of main")).to_be_attached()
     assert state_of(page)["total"] == chat.get_rows(CHAT, limit=1).total
 
 
@@ -114,35 +112,46 @@ def test_the_past_is_drawn(page: Page, chat: Ledger) -> None:
     chat.append("graph-then", [user("two")])
     put_graph(page, "graph-then", at=str(position))
 
-    expect(page.get_by_role("treeitem")).to_have_text(["user: one; head of main"])
+    expect(page.get_by_role("treeitem")).to_have_text(["user: one; on the read path; head of main"])
 
 
-def test_lanes_that_are_seen_have_room(page: Page, chat: Ledger) -> None:
-    """Where a message has more answers than lanes have room, the lanes of other parts of the chat are still told apart."""
+def test_what_is_read_is_in_one_strong_colour(page: Page, chat: Ledger) -> None:
+    """Whichever branch is read has lane 0 and the accent; hovering lights up another line; what is cut is listed."""
     chat.create_chat("graph-wide", "local")
-    chat.append("graph-wide", [user("root", id="wide-root")])
-    for number in range(150):
-        chat.create_branch("graph-wide", f"side-{number}", "wide-root", activate=False)
-    for number in range(150):
+    main = chat.append("graph-wide", [user(f"main {number}", id=f"wide-{number}") for number in range(300)])
+    for number in range(60):
+        chat.create_branch("graph-wide", f"side-{number}", main[number].id, activate=False)
+    for number in range(60):
         chat.append("graph-wide", [user(f"answer {number}")], branch=f"side-{number}")
-    main = chat.append("graph-wide", [user(f"later {number}") for number in range(100)], branch="main")
-    chat.create_branch("graph-wide", "late", main[95].id, activate=False)
-    chat.append("graph-wide", [user("late")], branch="late")
-    put_graph(page, "graph-wide", branch="late")
+    put_graph(page, "graph-wide", along="main")
+    graph = page.locator("cl-graph")
 
-    def places(row: int) -> tuple[list[float], float]:
-        page.locator("cl-graph").evaluate("(graph, row) => graph.scroll.to(row * graph.rowPx - 100)", row)
+    def pixel(x: int, row: int) -> str:
+        """The colour of the canvas in a row, in hexadecimal."""
         page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        found: list[float]
-        found, pitch = page.locator("cl-graph").evaluate(
-            "({ painter }) => [[...painter.places.keys()].map(lane => painter.x(lane)), painter.pitch]"
+        colour: str = graph.evaluate(
+            """(graph, [x, row]) => {
+              const ratio = devicePixelRatio;
+              const y = row * graph.rowPx + graph.rowPx / 2 - graph.scroll.top;
+              const data = graph.painter.context.getImageData(x * ratio, y * ratio, 1, 1).data;
+              return [...data.slice(0, 3)].map((part) => part.toString(16).padStart(2, "0")).join("");
+            }""",
+            [x, row],
         )
-        return found, pitch
+        return colour
 
-    few, wide = places(240)
-    many, narrow = places(60)
-
-    assert len(set(few)) == len(few) >= 2
-    assert len(set(many)) == len(many) > 50
-    assert 16 == wide > narrow >= 4
+    graph.evaluate("graph => graph.show('wide-250')")
+    expect(page.locator("[role=treeitem][aria-selected=true]")).to_contain_text("on the read path")
+    assert pixel(14, 252) == "3b4cca"
+    assert graph.evaluate("graph => graph.painter.gutter") <= 144
+    chip = graph.evaluate("graph => graph.painter.bundles[0]")
+    page.locator(".cl-graph-rows").click(position={"x": chip["x"] + 4, "y": chip["y"]})
+    expect(page.locator(".bundled li")).to_have_count(60)
+    page.locator(".bundled button", has_text="side-7 ").click()
+    assert told(page)[-1]["type"] == "cl-select"
+    graph.evaluate("graph => graph.setAttribute('along', 'side-7')")
+    expect(page.get_by_role("treeitem", name="answer 7", exact=False).first).to_contain_text("on the read path")
+    row = chat.get_rows("graph-wide", along="side-7").head
+    assert row is not None
+    assert pixel(14, row.row) == "3b4cca"
     chat.delete_chat("graph-wide")

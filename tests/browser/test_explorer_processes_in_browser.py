@@ -18,7 +18,7 @@ SEEN_WITHIN_S = 0.1
 WATCH = """() => {
   window.seen = {};
   new MutationObserver(() => {
-    for (const one of document.querySelectorAll("#entries > article")) {
+    for (const one of document.querySelectorAll("#path article")) {
       window.seen[one.dataset.message] ??= (performance.timeOrigin + performance.now()) / 1000;
     }
   }).observe(document.body, { childList: true, subtree: true });

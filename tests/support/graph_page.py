@@ -7,11 +7,12 @@ from playwright.sync_api import Page
 _PUT = """async attributes => {
   const script = document.querySelector('script[src*="/static/"]');
   const at = name => script.src.replace("frame.js", name);
-  const style = Object.assign(document.createElement("link"), { rel: "stylesheet", href: at("graph.css") });
+  const style = Object.assign(document.createElement("link"), { rel: "stylesheet", href: at("panes.css") });
   const isStyled = new Promise(done => style.addEventListener("load", done));
   document.head.append(style);
   await isStyled;
   const graph = document.createElement("cl-graph");
+  graph.style.height = "70vh";
   for (const [name, value] of Object.entries(attributes)) graph.setAttribute(name, value);
   window.told = [];
   window.began = performance.now();
@@ -24,7 +25,8 @@ _PUT = """async attributes => {
   await import(at("graph.js"));
   const title = document.createElement("h1");
   title.textContent = "Graph";
-  document.querySelector("main").replaceChildren(title, graph);
+  document.querySelector(".crumbs").replaceChildren(title);
+  document.querySelector("main").replaceChildren(graph);
   await isReady;
 }"""
 

@@ -32,7 +32,6 @@ from .page import path_to
 
 _VERSIONS: Final = 5
 """The most versions of a message before an edit that are looked at for runs that depend on them."""
-_SURE: Final = "I am sure: it cannot be undone"
 
 
 class FormField(Value, frozen=True, kw_only=True):
@@ -67,6 +66,7 @@ class Offer(Value, frozen=True, kw_only=True):
         fixed: Fields that the page fills in.
         fields: Fields that the reader fills in.
         is_grave: Whether it takes something away for ever.
+        target: What has to be typed then.
         python: The same in Python, where `ledger` is open.
         shell: The same for the shell.
     """
@@ -77,6 +77,7 @@ class Offer(Value, frozen=True, kw_only=True):
     fixed: dict[str, str]
     fields: list[FormField]
     is_grave: bool
+    target: str
     python: str
     shell: str
 
@@ -135,6 +136,7 @@ class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     chat_id: str
     message_id: str
+    branch: str = ""
     text: str | None = None
     data: str | None = None
 
@@ -144,15 +146,16 @@ class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         data = self.edited(message)
         if data == self._unchanged(message):  # an edit that changes nothing is no version
             return _chat(self.chat_id, m=self.message_id)
-        active = ledger.get_active_branch(self.chat_id)
-        if active is None:
+        # The branch of an edit is named after the one that was read, which need not be the active one.
+        read = ledger.get_branch(self.chat_id, self.branch) if self.branch else ledger.get_active_branch(self.chat_id)
+        if read is None:
             raise ChatNotFoundError(self.chat_id)
         new_id = str(uuid4())
         draft = NewMessage(message.name, data, message.form, id=new_id, metadata=message.notes, **_inherited(message))
         save = Save(
             drafts=(draft,),
             spare_ids=(str(uuid4()),),
-            branch=active.name,
+            branch=read.name,
             branch_id=str(uuid4()),
             after=message.parent_id,
         )
@@ -370,17 +373,22 @@ class Approve(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Deletion(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Deletions, which ask for a confirmation."""
+    """Deletions, which ask for the id of what goes: a click too many erases nothing."""
 
-    fields = (FormField(name="is_sure", label=_SURE, kind="check", needed=True),)
+    fields = (FormField(name="confirmed", label="Its id, to confirm: it cannot be undone", needed=True),)
     is_grave = True
 
-    is_sure: bool = False
+    confirmed: str = ""
+
+    @property
+    def target(self) -> str:
+        """The id that confirms it."""
+        raise NotImplementedError
 
     def do(self, ledger: Ledger) -> str:
         """Delete it, if that was confirmed."""
-        if not self.is_sure:
-            msg = "nothing was deleted: say in the form that you are sure"
+        if self.confirmed != self.target:
+            msg = f"nothing was deleted: type the id {self.target!r} into the form to confirm"
             raise InvalidValueError(msg)
         return self.delete(ledger)
 
@@ -398,6 +406,11 @@ class DeleteChat(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=True
     )
 
     chat_id: str
+
+    @property
+    def target(self) -> str:
+        """The id that confirms it."""
+        return self.chat_id
 
     def delete(self, ledger: Ledger) -> str:
         """Delete the chat."""
@@ -417,6 +430,11 @@ class DeleteThread(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     words = "All its checkpoints go, and are erased from the log; that there was one stays in the history."
 
     thread_id: str
+
+    @property
+    def target(self) -> str:
+        """The id that confirms it."""
+        return self.thread_id
 
     def delete(self, ledger: Ledger) -> str:
         """Delete the thread."""
@@ -441,6 +459,11 @@ class DeleteState(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     words = "All its versions go, and are erased from the log."
 
     state_id: str
+
+    @property
+    def target(self) -> str:
+        """The id that confirms it."""
+        return self.state_id
 
     def delete(self, ledger: Ledger) -> str:
         """Delete the state."""
@@ -487,7 +510,7 @@ def chat_actions(
     """
     if not _may_write(call):
         return [], []
-    return [] if selected is None else _of_message(call, selected), _of_chat(call, chat_id, branch)
+    return [] if selected is None else _of_message(call, selected, branch), _of_chat(call, chat_id, branch)
 
 
 def approvals(call: HttpCall, chat_id: str, *, thread_id: str | None = None) -> list[Offer]:
@@ -510,13 +533,14 @@ def deletion(call: HttpCall, action: Deletion) -> list[Offer]:
     return [_offer(call, action)] if _may_write(call) else []
 
 
-def _of_message(call: HttpCall, message: Message) -> list[Offer]:
+def _of_message(call: HttpCall, message: Message, branch: Branch | None) -> list[Offer]:
     ids = {"chat_id": message.chat_id, "message_id": message.id}
+    read = "" if branch is None else branch.name
     stored = _with_text(message.data, "")
     edit = (
-        Edit(**ids, data=encode_json(message.data).decode("utf-8", "replace"))
+        Edit(**ids, branch=read, data=encode_json(message.data).decode("utf-8", "replace"))
         if stored is None
-        else Edit(**ids, text=stored[0])
+        else Edit(**ids, branch=read, text=stored[0])
     )
     return [
         *(_offer(call, Begin(**ids, edited=edited)) for edited in _edited(call, message)),
@@ -566,6 +590,7 @@ def _offer(call: HttpCall, action: Action, commands: Callable[[Curl], tuple[str,
         fixed={name: str(value) for name, value in values.items() if name not in to_fill_in},
         fields=[msgspec.structs.replace(field, value=_initial(values[field.name])) for field in fields],
         is_grave=action.is_grave,
+        target=action.target if isinstance(action, Deletion) else "",
         python=python,
         shell=shell,
     )

@@ -9,7 +9,7 @@ from chatledger.domain.chat.live import LiveStream
 from chatledger.domain.chat.recorded import Recorded
 from chatledger.domain.chat.runs import RegenerationPlan
 from chatledger.domain.draw.event_words import describe_event, messages_of
-from chatledger.domain.draw.rows import BranchPoint
+from chatledger.domain.draw.rows import BranchPoint, BranchPointChild
 from chatledger.domain.errors import ChatNotFoundError, MessageNotFoundError, NotFoundError
 from chatledger.domain.limits import MAX_COMMIT_EVENTS
 from chatledger.domain.values import Branch, Chat, Message, PageEntry, SearchHit
@@ -22,10 +22,12 @@ from .page import ExplorerPage
 from .rendering import file_of
 
 _ROWS: Final = 50
-_AROUND: Final = 25
+"""The messages of a block of the path: about two screens."""
+
 _POINTS: Final = 50
 _BRANCHES: Final = 100
 _HITS: Final = 200
+_WAYS: Final = 20
 
 
 class PathEntry(Value, frozen=True, kw_only=True):
@@ -34,6 +36,25 @@ class PathEntry(Value, frozen=True, kw_only=True):
     entry: PageEntry
     checkpoints: list[str]
     is_changed: bool
+
+
+class PathBlock(Value, frozen=True, kw_only=True):
+    """
+    Messages of a path that follow each other.
+
+    Args:
+        along: What is read: a branch, or a message that no branch has.
+        entries: The messages, the oldest first.
+        first: The depth of the first one, counted from 0.
+        count: The number of messages of the whole path.
+        selected: The message that the query names.
+    """
+
+    along: str
+    entries: list[PathEntry]
+    first: int
+    count: int
+    selected: Message | None
 
 
 class ConversationPage(Value, frozen=True, kw_only=True):
@@ -45,9 +66,7 @@ class ConversationPage(Value, frozen=True, kw_only=True):
         branches: Its branches: the first 100, and besides these the active and the shown one.
         branch_count: How many there are.
         branch: The branch whose path it is; None where no branch has the selected message.
-        entries: Messages of the path, the oldest first.
-        before: Begins the part before, None at the beginning.
-        is_end: Whether the path ends here.
+        part: A part of the path.
         selected: The message that the query names.
         points: Where the chat forks, the first 50 places.
         point_count: How many there are.
@@ -63,9 +82,7 @@ class ConversationPage(Value, frozen=True, kw_only=True):
     branches: list[Branch]
     branch_count: int
     branch: str | None
-    entries: list[PathEntry]
-    before: str | None
-    is_end: bool
+    part: PathBlock
     selected: Message | None
     points: list[BranchPoint]
     point_count: int
@@ -77,8 +94,11 @@ class ConversationPage(Value, frozen=True, kw_only=True):
     chat_actions: list[Offer]
 
 
+Depth = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
+
+
 def chat(
-    call: HttpCall, chat_id: str, *, branch: str = "", m: str = "", before: str = "", q: str = ""
+    call: HttpCall, chat_id: str, *, branch: str = "", m: str = "", first: Depth | None = None, q: str = ""
 ) -> ConversationPage:
     """
     Read a chat and a part of a path through it.
@@ -88,7 +108,7 @@ def chat(
         chat_id: The chat.
         branch: The branch whose path is shown; without it, and without `m`, the active one.
         m: A message that the path leads through: on `branch`, if that has it, else on the branch seen last that has it.
-        before: A message of the path: the part before it.
+        first: The depth of the first message that is shown; without it `m` is shown, else the end of the path.
         q: Words to be marked in the graph.
     """
     reader = call.reader
@@ -99,12 +119,7 @@ def chat(
     selected = _selected(call, chat_id, m)
     active = next((listed.name for listed in branches if listed.is_active), None)
     shown = (branch or active) if selected is None else _branch_of(call, selected, branch)
-    entries, start, is_end = _path(call, shown_chat, shown, selected, before)
     step = _step(call, chat_id)
-    changed = {message_id for recorded in step for message_id in messages_of(recorded)}
-    flags: dict[str, list[str]] = {}
-    for checkpoint in reader.list_checkpoints(chat_id, message_ids=[entry.message.id for entry in entries]):
-        flags.setdefault(checkpoint.message_id, []).append(checkpoint.name)
     points = reader.list_branch_points(chat_id, limit=_POINTS)
     of_message, of_chat = chat_actions(
         call, chat_id, next((listed for listed in branches if listed.name == shown), None), selected
@@ -116,16 +131,7 @@ def chat(
         ],
         branch_count=len(branches),
         branch=shown,
-        entries=[
-            PathEntry(
-                entry=entry,
-                checkpoints=flags.get(entry.message.id, []),
-                is_changed=entry.message.id in changed,
-            )
-            for entry in entries
-        ],
-        before=start,
-        is_end=is_end,
+        part=_part(call, chat_id, shown, selected, first, step),
         selected=selected,
         points=points.points,
         point_count=points.total,
@@ -140,9 +146,66 @@ def chat(
     )
 
 
+def path(
+    call: HttpCall,
+    chat_id: str,
+    *,
+    along: str = "",
+    m: str = "",
+    first: Depth = 0,
+    rows: Annotated[int, msgspec.Meta(ge=1, le=200)] = _ROWS,
+) -> PathBlock:
+    """Read the messages of a path from a depth on, to be put beside those that a page has; `m` is drawn as selected."""
+    if call.reader.get_chat(chat_id) is None:
+        raise ChatNotFoundError(chat_id)
+    selected = _selected(call, chat_id, m)
+    return _block(call, chat_id, along or None, selected, first, rows, _step(call, chat_id))
+
+
+class Ways(Value, frozen=True, kw_only=True):
+    """The ways on after the message before another one; the first 20 of them, and how many there are."""
+
+    chat_id: str
+    of: str
+    ways: list[BranchPointChild]
+    count: int
+
+
+def ways(call: HttpCall, chat_id: str, *, m: str) -> Ways:
+    """Read where the conversation went on beside a message: its versions, with a branch of each."""
+    selected = _message(call, chat_id, m)
+    row = -1
+    if selected.parent_id is not None:
+        row = call.reader.get_row_numbers(chat_id, [selected.parent_id])[selected.parent_id]
+    after = row - 1 if row >= 0 else None
+    points = call.reader.list_branch_points(chat_id, after=after, limit=1).points
+    children = points[0].children if points and points[0].id == selected.parent_id else []
+    return Ways(chat_id=chat_id, of=selected.id, ways=children[:_WAYS], count=len(children))
+
+
+class EditedMessage(Value, frozen=True, kw_only=True):
+    """A message, and the version of it before; or after it, for the first one."""
+
+    message: Message
+    other: Message
+
+
+def edited(call: HttpCall, chat_id: str, *, m: str) -> EditedMessage:
+    """Read a message and the version that it is compared with."""
+    message = _message(call, chat_id, m)
+    ids = call.reader.versions(message.id).ids
+    at = ids.index(message.id)
+    other = None if len(ids) < 2 else call.reader.get_message(ids[at - 1] if at else ids[1])
+    if other is None:
+        raise MessageNotFoundError(message.id, chat_id=chat_id)
+    return EditedMessage(message=message, other=other)
+
+
 def _selected(call: HttpCall, chat_id: str, message_id: str) -> Message | None:
-    if not message_id:
-        return None
+    return _message(call, chat_id, message_id) if message_id else None
+
+
+def _message(call: HttpCall, chat_id: str, message_id: str) -> Message:
     message = call.reader.get_message(message_id)
     if message is None or message.chat_id != chat_id:
         raise MessageNotFoundError(message_id, chat_id=chat_id)
@@ -162,21 +225,48 @@ def _branch_of(call: HttpCall, selected: Message, wanted: str) -> str | None:
     return wanted if wanted in names else next(iter(names), None)
 
 
-def _path(
-    call: HttpCall, chat: Chat, branch: str | None, selected: Message | None, before: str
-) -> tuple[list[PageEntry], str | None, bool]:
-    """A part of a path, what begins the part before, and whether the path ends with it."""
-    reader = call.reader
-    if branch is not None:
-        part = reader.get_page(chat.id, branch=branch, limit=_ROWS, before=before or None)
-        if selected is None or before or any(entry.message.id == selected.id for entry in part.entries):
-            return part.entries, part.before, not before
-    if selected is None:
-        return [], None, True
-    messages = reader.get_chain(selected.id, limit=_AROUND, before=before or None)
-    start = messages[0].id if messages and messages[0].parent_id is not None else None
-    entries = [PageEntry(message=message, versions=reader.versions(message.id)) for message in messages]
-    return entries, start, branch is None and not before
+def _part(
+    call: HttpCall, chat_id: str, branch: str | None, selected: Message | None, first: int | None, step: list[Recorded]
+) -> PathBlock:
+    """A part of a path: from a depth on, or with the selected message in its middle, or its end."""
+    along = selected.id if branch is None and selected is not None else branch
+    if first is None:
+        # Of a path the number of rows is that of its messages.
+        around = None if selected is None else selected.id
+        window = call.reader.get_rows(chat_id, along=along, only="path", around=around, limit=_ROWS)
+        first = window.first if selected is not None else max(window.total - _ROWS, 0)
+    return _block(call, chat_id, along, selected, first, _ROWS, step)
+
+
+def _block(
+    call: HttpCall,
+    chat_id: str,
+    along: str | None,
+    selected: Message | None,
+    first: int,
+    rows: int,
+    step: list[Recorded],
+) -> PathBlock:
+    part = call.reader.get_page(chat_id, along=along, first=first, limit=rows)
+    changed = {message_id for recorded in step for message_id in messages_of(recorded)}
+    flags: dict[str, list[str]] = {}
+    ids = [entry.message.id for entry in part.entries]
+    for checkpoint in call.reader.list_checkpoints(chat_id, message_ids=ids):
+        flags.setdefault(checkpoint.message_id, []).append(checkpoint.name)
+    return PathBlock(
+        along=part.branch or along or "",
+        entries=[
+            PathEntry(
+                entry=entry,
+                checkpoints=flags.get(entry.message.id, []),
+                is_changed=entry.message.id in changed,
+            )
+            for entry in part.entries
+        ],
+        first=part.first,
+        count=part.count,
+        selected=selected,
+    )
 
 
 def _step(call: HttpCall, chat_id: str) -> list[Recorded]:
@@ -203,5 +293,8 @@ def file(call: HttpCall, chat_id: str, message_id: str, index: Annotated[int, ms
 
 PAGES: Final = (
     ExplorerPage("/c/{chat_id}", chat, "chat.html"),
+    ExplorerPage("/c/{chat_id}/path", path, "path.html"),
+    ExplorerPage("/c/{chat_id}/ways", ways, "ways.html"),
+    ExplorerPage("/c/{chat_id}/edited", edited, "edited.html"),
     ExplorerPage("/c/{chat_id}/files/{message_id}/{index}", file),
 )

@@ -1,9 +1,8 @@
 """The page that compares two branches, checkpoints, messages or moments of a chat."""
 
-from collections.abc import Mapping
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal
 
 from chatledger.domain.context.estimate import rough_tokens
 from chatledger.domain.errors import ChatNotFoundError
@@ -15,6 +14,7 @@ from ...ledger.view import LedgerView
 from ..http.routing import HttpCall, moment_of
 from ..places import find_place
 from .page import ExplorerPage
+from .rendering import tokens_of, usage_of
 
 _ROWS: Final = 100
 _CHOICES: Final = 100
@@ -193,8 +193,8 @@ def _replacement(message: Message) -> str | None:
 
 
 def _side(end: _End, messages: list[Message]) -> Side:
-    usages = [usage for message in messages if (usage := _usage(message)) is not None]
-    tokens = [count for usage in usages if (count := _tokens(usage)) is not None]
+    usages = [usage for message in messages if (usage := usage_of(message)) is not None]
+    tokens = [count for usage in usages if (count := tokens_of(usage)) is not None]
     costs = [float(cost) for usage in usages if isinstance(cost := usage.get("cost"), int | float)]
     return Side(
         kind=end.kind,
@@ -205,31 +205,6 @@ def _side(end: _End, messages: list[Message]) -> Side:
         used_tokens=sum(tokens) if tokens else None,
         cost=sum(costs) if costs else None,
     )
-
-
-def _usage(message: Message) -> Mapping[str, Any] | None:
-    """The usage that a message came with, or that an annotation added later."""
-    annotated = {} if message.annotation is None else message.annotation.metadata
-    for metadata in (message.metadata, annotated):
-        usage = metadata.get("usage")
-        if isinstance(usage, Mapping):
-            return cast("Mapping[str, Any]", usage)
-    return None
-
-
-def _tokens(usage: Mapping[str, Any]) -> int | None:
-    """The sum of tokens, by the names that providers and SDKs give it."""
-    for names in (
-        ("totalTokens",),
-        ("total_tokens",),
-        ("input_tokens", "output_tokens"),
-        ("inputTokens", "outputTokens"),
-        ("prompt_tokens", "completion_tokens"),
-    ):
-        counts = [usage.get(name) for name in names]
-        if all(type(count) is int for count in counts):
-            return sum(cast("list[int]", counts))
-    return None
 
 
 PAGES: Final = (ExplorerPage("/c/{chat_id}/diff", diff, "diff.html"),)

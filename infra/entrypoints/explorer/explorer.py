@@ -24,10 +24,10 @@ from .diff import PAGES as DIFF
 from .doing import form_route
 from .links import EntryLinks
 from .log import PAGES as LOG
-from .markup import changed_words, json_code, marked
+from .markup import changed_words, edited_words, icon, json_code, marked
 from .page import HTML, TWIN, ExplorerPage, answer_text, iso_time, path_to, shown_time, with_rooted_paths
 from .proof import PAGES as PROOF
-from .rendering import blocks_of, role_of
+from .rendering import blocks_of, figures_of, paired, role_of
 from .search import PAGES as SEARCH
 from .sessions import Sessions, new_session_key
 from .signing_in import SIGN_IN, SIGN_OUT, SigningIn, check_origin
@@ -42,6 +42,8 @@ PAGES: Final[tuple[ExplorerPage, ...]] = (*CHATS, *CHAT, *STEPS, *DIFF, *SEARCH,
 
 _THEMES: Final = frozenset({"light", "dark"})
 _THEME: Final = "chatledger-theme"
+_RAW: Final = "chatledger-raw"
+_COMPACT: Final = "chatledger-compact"
 
 
 class Explorer:
@@ -67,6 +69,7 @@ class Explorer:
             "time": shown_time,
             "iso": iso_time,
             "blocks": blocks_of,
+            "figures": figures_of,
             "role": role_of,
             "marked": marked,
             "json": json_code,
@@ -78,6 +81,9 @@ class Explorer:
             "url": _url,
             "has_page": _BY_NAME.__contains__,
             "changed_words": changed_words,
+            "edited_words": edited_words,
+            "icon": icon,
+            "paired": paired,
         }
         self._templates.filters.update(filters)
         self._templates.globals.update(functions)
@@ -150,6 +156,8 @@ class Explorer:
             current=current,
             navigation=[page for page in PAGES if page.title is not None],
             theme=theme if theme in _THEMES else "",
+            is_raw=request.query_params.get("raw", request.cookies.get(_RAW, "")) == "1",
+            is_compact=request.cookies.get(_COMPACT, "") == "1",
             at=None if call is None or call.moment is None else call.sent("at"),
             position=None if call is None or call.moment is not None else call.position,
             twin=_twin_of(request),

@@ -105,6 +105,14 @@ def plain(text: str) -> Markup:
     return Markup('<pre tabindex="0">{}</pre>{}').format(shown, end)
 
 
+def as_said(text: str) -> Markup:
+    """Return text to the character: the page keeps its blanks and lines, and formats nothing."""
+    shown = text[:MOST_CODE]
+    rest = len(text) - len(shown)
+    end = Markup('<span class="soft">… and {:,} more characters</span>').format(rest) if rest else ""
+    return Markup('<div class="said">{}</div>{}').format(shown, end)
+
+
 def code(text: str, language: str = "") -> Markup:
     """Return code, with its parts in classes where the language is known."""
     if len(text) > MOST_HIGHLIGHTED or not language:
@@ -128,6 +136,11 @@ def marked(snippet: str) -> Markup:
     """Return a passage that a search found, with its matches marked."""
     # Escaped first, then the marks are put back. A text that has `<mark>` itself is marked there too, which does no harm.
     return escape(snippet).replace(escape("<mark>"), Markup("<mark>")).replace(escape("</mark>"), Markup("</mark>"))
+
+
+def icon(name: str) -> Markup:
+    """Return a drawing of `icons.html`, which is decoration: what it stands for is said beside it."""
+    return Markup('<svg class="icon" aria-hidden="true"><use href="#i-{}"></use></svg>').format(name)
 
 
 def is_shown_image(url: str) -> bool:
@@ -250,3 +263,17 @@ def changed_words(own: str, other: str, tag: Literal["del", "ins"]) -> Markup:
         is_marked = op != "equal" and words
         parts.append(f"{text[: len(text) - len(words)]}<{tag}>{words}</{tag}>" if is_marked else text)
     return Markup("".join(parts) + str(escape(rest)))  # noqa: S704 - every part was escaped
+
+
+def edited_words(before: str, after: str) -> Markup:
+    """Return a text as HTML with what an edit took out and put in; without what is taken out it is the text after the edit."""
+    old, new = _WORD.findall(before), _WORD.findall(after)
+    blocks = SequenceMatcher(None, old[:_COMPARED], new[:_COMPARED]).get_opcodes()
+    parts: list[Markup] = []
+    for op, start, end, to_start, to_end in blocks:
+        gone, come = "".join(old[start:end]), "".join(new[to_start:to_end])
+        if op == "equal":
+            parts.append(escape(come))
+            continue
+        parts.extend(Markup("<{0}>{1}</{0}>").format(tag, text) for tag, text in (("del", gone), ("ins", come)) if text)
+    return Markup("").join([*parts, escape("".join(new[_COMPARED:]))])

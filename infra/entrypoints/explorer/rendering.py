@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote_to_bytes
 
@@ -17,11 +17,14 @@ from chatledger.domain.forms.ui import DYNAMIC_TOOL, STEP_START, TOOL_PREFIX
 from chatledger.domain.forms.writing import result_text
 from chatledger.domain.values import UI, Message
 
-from .markup import is_followed, is_shown_image, json_code, markdown
+from .markup import as_said, is_followed, is_shown_image, json_code, markdown
 from .page import SAFE_HEADERS
 
 _ROLES: Final = frozenset({"user", "assistant", "system", "tool"})
 _PREPARING: Final = "input-streaming"
+_MOST_OF_A_LINE: Final = 200
+"""Characters of arguments and results in the line of a call; the widest window has room for fewer."""
+
 _DOWNLOAD: Final = "application/octet-stream"
 
 
@@ -38,6 +41,10 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
         address: Where a file or a source is elsewhere; None where it is here, or no link leads there.
         outcome: The result of a tool; None while there is none.
         state: How far a call of a tool is: `preparing`, `running`, `done` or `failed`.
+        arguments: Those of a call in one line: `city="Riga" days=3`.
+        first_line: The beginning of a result.
+        result_id: The message that brought the result, where another one did.
+        took_ms: The milliseconds between the message with the call and that with the result, where these are two.
     """
 
     kind: str
@@ -48,21 +55,116 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     address: str | None = None
     outcome: Markup | None = None
     state: str = ""
+    arguments: str = ""
+    first_line: str = ""
+    result_id: str | None = None
+    took_ms: int | None = None
+
+    @property
+    def is_result(self) -> bool:
+        """Whether it is the result of a tool without the call."""
+        return self.kind == "tool" and self.outcome is not None and not self.html
 
 
-def blocks_of(message: Message) -> list[Block]:
+def blocks_of(message: Message, *, is_raw: bool = False) -> list[Block]:
     """
     Return the blocks of a message, of whatever form that is known, or text.
 
-    A message of no known form, or that cannot be read as the form it names, is one block with its JSON.
+    Only what assistants wrote is Markdown. What users, tools and systems said is shown as they said it: formatting would show
+    `2*3*4` as 234, and pasted code without its indentation. A message of no known form, or that cannot be read as the form it
+    names, is one block with its JSON.
+
+    Args:
+        message: The message.
+        is_raw: Whether what assistants wrote is shown as it is, too.
     """
     items = reading.items_of(message.form, message.data, message.name, message)
     is_read = reading.known_form(message.form) is not None and all(item.source is message for item in items)
     if not is_read and not isinstance(message.data, str | None):
         return [Block(kind="data", title=message.name, html=json_code(message.data))]
     refusals = {item.what.text for item in items if isinstance(item.what, Refusal)}
-    shown = (_block(index, part, refusals) for index, part in enumerate(message.parts))
+    form = as_said if is_raw or role_of(message) != ASSISTANT else markdown
+    shown = (_block(index, part, refusals, form) for index, part in enumerate(message.parts))
     return [block for block in shown if block is not None]
+
+
+def paired(messages: Sequence[Message], *, is_raw: bool) -> dict[str, list[Block]]:
+    """
+    Return what is shown of messages that follow each other, by id. A result of a tool is shown with its call, and not by itself.
+
+    A message whose blocks are all with their calls has none. Without its call, which may be in no part that is shown, a result
+    stands alone.
+    """
+    shown: dict[str, list[Block]] = {}
+    calls: dict[str, tuple[Message, int]] = {}
+    for message in messages:
+        blocks = blocks_of(message, is_raw=is_raw)
+        alone: list[Block] = []
+        for block in blocks:
+            call = calls.pop(block.detail, None) if block.is_result else None
+            if call is None:
+                alone.append(block)
+                continue
+            caller, at = call
+            answered = shown[caller.id][at]
+            shown[caller.id][at] = msgspec.structs.replace(
+                answered,
+                outcome=block.outcome,
+                first_line=block.first_line,
+                state=block.state,
+                result_id=message.id,
+                took_ms=max(message.created_at - caller.created_at, 0),
+            )
+        shown[message.id] = alone
+        for at, block in enumerate(alone):
+            if block.kind == "tool" and block.outcome is None and block.detail:
+                calls[block.detail] = message, at
+    return shown
+
+
+def figures_of(message: Message) -> str:
+    """Return what its metadata say a message took: `gpt-5 · 638 → 94 tokens · $0.0052`; empty where they say nothing."""
+    usage = usage_of(message) or {}
+    model = next((str(noted) for noted in (usage.get("model"), (message.metadata or {}).get("model")) if noted), "")
+    sent, received = (
+        next((usage[name] for name in names if type(usage.get(name)) is int), None)
+        for names in (
+            ("input_tokens", "inputTokens", "prompt_tokens"),
+            ("output_tokens", "outputTokens", "completion_tokens"),
+        )
+    )
+    tokens = tokens_of(usage)
+    if sent is not None and received is not None:
+        words = f"{sent:,} → {received:,} tokens"
+    else:
+        words = "" if tokens is None else f"{tokens:,} tokens"
+    cost = usage.get("cost")
+    return " · ".join(part for part in (model, words, f"${cost:.4f}" if isinstance(cost, int | float) else "") if part)
+
+
+def usage_of(message: Message) -> Mapping[str, Any] | None:
+    """Return the usage that a message came with, or that an annotation added later."""
+    annotated = {} if message.annotation is None else message.annotation.metadata
+    for metadata in (message.metadata, annotated):
+        usage = metadata.get("usage")
+        if isinstance(usage, Mapping):
+            return cast("Mapping[str, Any]", usage)
+    return None
+
+
+def tokens_of(usage: Mapping[str, Any]) -> int | None:
+    """Return the sum of tokens, by the names that providers and SDKs give it."""
+    for names in (
+        ("totalTokens",),
+        ("total_tokens",),
+        ("input_tokens", "output_tokens"),
+        ("inputTokens", "outputTokens"),
+        ("prompt_tokens", "completion_tokens"),
+    ):
+        counts = [usage.get(name) for name in names]
+        if all(type(count) is int for count in counts):
+            return sum(cast("list[int]", counts))
+    return None
 
 
 def role_of(message: Message) -> str:
@@ -71,7 +173,7 @@ def role_of(message: Message) -> str:
     return role if role in _ROLES else "other"
 
 
-def _block(index: int, part: Any, refusals: set[str]) -> Block | None:
+def _block(index: int, part: Any, refusals: set[str], form: Callable[[str], Markup]) -> Block | None:
     if not isinstance(part, Mapping):
         return Block(kind="data", html=json_code(part), index=index)
     part = {**cast("Mapping[str, Any]", part)}
@@ -79,9 +181,9 @@ def _block(index: int, part: Any, refusals: set[str]) -> Block | None:
     if kind == STEP_START:
         return None
     if kind == "text" and text is not None:
-        return Block(kind="refusal" if text in refusals else "text", html=markdown(text), index=index) if text else None
+        return Block(kind="refusal" if text in refusals else "text", html=form(text), index=index) if text else None
     if kind == "reasoning" and text is not None:
-        return Block(kind="reasoning", html=markdown(text), index=index) if text else None
+        return Block(kind="reasoning", html=form(text), index=index) if text else None
     if kind == DYNAMIC_TOOL or kind.startswith(TOOL_PREFIX):
         return _call(index, part, kind)
     if kind == "file" and (url := text_at(part, "url")) is not None:
@@ -99,15 +201,25 @@ def _call(index: int, part: dict[str, Any], kind: str) -> Block:
     else:
         state = "failed" if result.is_error else "done"
     arguments: Any = part.get("input", part.get("rawInput"))
+    outcome = None if result is None else _text_of(result, part)
     return Block(
         kind="tool",
         title=(text_at(part, "toolName") or "") if kind == DYNAMIC_TOOL else kind.removeprefix(TOOL_PREFIX),
         detail=text_at(part, "toolCallId") or "",
         html=Markup() if arguments is None else json_code(arguments),
-        outcome=None if result is None else json_code(_text_of(result, part)),
+        outcome=None if outcome is None else json_code(outcome),
         state=state,
+        arguments=_in_one_line(arguments),
+        first_line="" if outcome is None else outcome.strip().partition("\n")[0][:_MOST_OF_A_LINE],
         index=index,
     )
+
+
+def _in_one_line(arguments: Any) -> str:
+    if not isinstance(arguments, dict):
+        return "" if arguments is None else compact(arguments)[:_MOST_OF_A_LINE]
+    fields = cast("dict[str, Any]", arguments)
+    return " ".join(f"{name}={compact(value)}" for name, value in fields.items())[:_MOST_OF_A_LINE]
 
 
 def _text_of(result: Result, part: dict[str, Any]) -> str:

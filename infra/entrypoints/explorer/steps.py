@@ -5,13 +5,15 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from itertools import islice, pairwise
+from collections.abc import Sequence
+from itertools import accumulate, groupby, islice, pairwise
 from statistics import median
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
 
+from chatledger.domain.draw.event_words import messages_of
 from chatledger.domain.errors import ChatNotFoundError
 from chatledger.domain.values import Chat
 from chatledger.domain.wire import Value
@@ -27,10 +29,12 @@ _KEPT_CHATS: Final = 64
 _LEAST_IDLE_MS: Final = 60_000
 _IDLE_GAPS: Final = 20
 """A pause is idle from so many times the median of all pauses on, and never below a minute."""
+_MOST_PAUSES: Final = 8
+"""More breaks than that would leave too little of the axis."""
 _NEAR: Final = 20
 """The most events that are read to find the time of a position."""
 _LEFT_OUT: Final = 200
-"""The density is counted anew when the steps have grown by this part of them: less is not seen, and each count looks at all."""
+"""The axis is made anew when the steps have grown by this part of them: less is not seen, and each count looks at all."""
 
 
 class ChatStep(Value, frozen=True, kw_only=True):
@@ -49,15 +53,26 @@ class ChatStep(Value, frozen=True, kw_only=True):
 
 class Density(Value, frozen=True, kw_only=True):
     """
-    Some steps, one after another: how many, and how fast they came.
+    Some steps, one after another: a bar of the axis.
 
-    `busy_ms` is the time that they took without what was squeezed, and `idle_ms` what was: pauses much longer than usual.
+    `first` is the number of the first one, `at` its time, `count` how many they are, and `size` what they brought: messages, and
+    pointers that were moved. `x` and `to_x` say where on the axis the first and the last one are, from 0 to 1.
     """
 
     first: int
     count: int
-    busy_ms: int
-    idle_ms: int
+    size: int
+    at: int
+    x: float
+    to_x: float
+
+
+class Pause(Value, frozen=True, kw_only=True):
+    """A pause that is cut out of the axis: where, before the step of which number, and how many milliseconds it lasted."""
+
+    x: float
+    before: int
+    ms: int
 
 
 class StepWindow(Value, frozen=True, kw_only=True):
@@ -65,7 +80,8 @@ class StepWindow(Value, frozen=True, kw_only=True):
     A window of the steps of a chat.
 
     `total` counts all that were read; where `is_complete` is false, there are more, which the next request finds. `index` is
-    the number of the last step up to the moment that was asked for, None without one.
+    the number of the last step up to the moment that was asked for, None without one. The axis goes by time without its pauses;
+    by the numbers of the steps where `is_by_number`, as where all came within a minute: every import is such.
     """
 
     total: int
@@ -73,6 +89,8 @@ class StepWindow(Value, frozen=True, kw_only=True):
     index: int | None
     steps: list[ChatStep]
     density: list[Density]
+    pauses: list[Pause]
+    is_by_number: bool
 
 
 def steps(
@@ -99,7 +117,7 @@ def steps(
             is_complete=is_complete,
             index=index,
             steps=[events.step(number) for number in range(first, min(first + limit, len(events.positions)))],
-            density=events.density(buckets),
+            **events.axis(buckets)._asdict(),
         )
 
 
@@ -117,7 +135,7 @@ def ledger_steps(
     A user has none: how many events others have, and when, is theirs.
     """
     if call.principal.user_id is not None:
-        return StepWindow(total=0, is_complete=True, index=None, steps=[], density=[])
+        return StepWindow(total=0, is_complete=True, index=None, steps=[], **_NO_AXIS._asdict())
     total = call.ledger.position
     index = None if around is None else max(min(_position_of(call, around), total) - 1, 0)
     if index is not None:
@@ -136,7 +154,7 @@ def ledger_steps(
             )
             for recorded in commits
         ],
-        density=_LEDGERS.setdefault(call.service, _LedgerPace()).density(call.ledger, total, buckets),
+        **_LEDGERS.setdefault(call.service, _LedgerPace()).axis(call.ledger, total, buckets)._asdict(),
     )
 
 
@@ -148,41 +166,84 @@ def _position_of(call: HttpCall, moment: str) -> int:
         return view.position
 
 
+class _Axis(NamedTuple):
+    density: list[Density]
+    pauses: list[Pause]
+    is_by_number: bool
+
+
+_NO_AXIS: Final = _Axis([], [], is_by_number=True)
+
+
+def _axis_of(firsts: Sequence[int], times: Sequence[int], sizes: Sequence[int], total: int, buckets: int) -> _Axis:
+    """
+    Put steps on an axis, in bars of equal width.
+
+    Args:
+        firsts: The numbers of steps, or of the first ones of groups of them.
+        times: When these were.
+        sizes: What each step, or each group, brought.
+        total: The number of steps.
+        buckets: At most so many bars.
+    """
+    if not buckets or not firsts:
+        return _NO_AXIS
+    is_by_number = times[-1] - times[0] < _LEAST_IDLE_MS
+    gaps = [max(later - earlier, 0) for earlier, later in pairwise(times)]
+    most = max(_LEAST_IDLE_MS, round(median(gaps) * _IDLE_GAPS)) if gaps else 0
+    # A break takes width of its own: of many pauses only the longest are drawn as such, the others are shortened.
+    long = [] if is_by_number else [at for at, gap in enumerate(gaps) if gap > most]
+    broken = set(sorted(long, key=gaps.__getitem__)[-_MOST_PAUSES:])
+    lengths = (1 if is_by_number else 0 if at in broken else min(gap, most) for at, gap in enumerate(gaps))
+    at_x = list(accumulate(lengths, initial=0))
+    whole = at_x[-1] or 1
+    density: list[Density] = []
+    for _, group in groupby(range(len(firsts)), key=lambda at: min(at_x[at] * buckets // whole, buckets - 1)):
+        members = list(group)
+        end = firsts[members[-1] + 1] if members[-1] + 1 < len(firsts) else total
+        density.append(
+            Density(
+                first=firsts[members[0]],
+                count=end - firsts[members[0]],
+                size=sum(sizes[at] for at in members),
+                at=times[members[0]],
+                x=at_x[members[0]] / whole,
+                to_x=at_x[members[-1]] / whole,
+            )
+        )
+    pauses = [Pause(x=at_x[at] / whole, before=firsts[at + 1], ms=gaps[at]) for at in sorted(broken)]
+    return _Axis(density, pauses, is_by_number)
+
+
 class _LedgerPace:
-    """The density of all events of a ledger, from the times of some of them, which are read again when there are more."""
+    """The axis of all events of a ledger, from the times of some of them, which are read again when there are more."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._drawn: tuple[int, int, list[Density]] = (0, 0, [])
+        self._drawn: tuple[int, int, _Axis] = (0, 0, _NO_AXIS)
 
-    def density(self, ledger: Ledger, total: int, buckets: int) -> list[Density]:
-        """So many parts of all positions, or fewer."""
+    def axis(self, ledger: Ledger, total: int, buckets: int) -> _Axis:
+        """Return the axis of all positions, in so many bars or fewer."""
         with self._lock:
-            counted, drawn, parts = self._drawn
+            counted, drawn, axis = self._drawn
             if drawn != buckets or not total - total // _LEFT_OUT <= counted <= total:
-                parts = self._counted(ledger, total, buckets)
-                self._drawn = total, buckets, parts
-            return parts
+                axis = self._counted(ledger, total, buckets)
+                self._drawn = total, buckets, axis
+            return axis
 
     @staticmethod
-    def _counted(ledger: Ledger, total: int, buckets: int) -> list[Density]:
+    def _counted(ledger: Ledger, total: int, buckets: int) -> _Axis:
         bounds = sorted({total * number // buckets for number in range(buckets + 1)}) if buckets and total else []
         # Where the events of deleted chats were, nothing tells when they came: as late as those before them.
         near = (next(ledger.history(after=min(at, total - 1), up_to=min(at + _NEAR, total)), None) for at in bounds)
-        known_times = [None if recorded is None else recorded.occurred_at for recorded in near]
-        latest = next((time for time in known_times if time is not None), 0)
+        read_times = [None if recorded is None else recorded.occurred_at for recorded in near]
+        latest = next((time for time in read_times if time is not None), 0)
         times: list[int] = []
-        for time in known_times:
-            latest = latest if time is None else time
+        for time in read_times:
+            latest = latest if time is None else max(time, latest)
             times.append(latest)
-        spans = [max(later - earlier, 0) for earlier, later in pairwise(times)]
         counts = [end - first for first, end in pairwise(bounds)]
-        usual = median([span / count for span, count in zip(spans, counts, strict=True)]) if spans else 0
-        parts: list[Density] = []
-        for first, count, span in zip(bounds, counts, spans, strict=False):
-            busy = min(span, max(_LEAST_IDLE_MS, round(count * usual * _IDLE_GAPS)))
-            parts.append(Density(first=first, count=count, busy_ms=busy, idle_ms=span - busy))
-        return parts
+        return _axis_of(bounds[:-1], times[:-1], counts, total, buckets)
 
 
 class _ChatEvents:
@@ -197,7 +258,9 @@ class _ChatEvents:
         self._read_to, self._last_id = 0, ""
         self.positions, self.times = array("Q"), array("Q")
         self.types: list[str] = []
-        self._drawn: tuple[int, int, list[Density]] = (0, 0, [])
+        self.sizes = array("I")
+        self._size = 0
+        self._drawn: tuple[int, int, _Axis] = (0, 0, _NO_AXIS)
 
     def read(self, ledger: Ledger, chat_id: str) -> bool:
         """Read what was written since; return whether that was all."""
@@ -211,6 +274,7 @@ class _ChatEvents:
         for recorded in islice(ledger.history(chat_id, after=self._read_to), _READ_AT_ONCE):
             self._read_to, self._last_id, count = recorded.position, recorded.event_id, count + 1
             first_type = self._first_type or recorded.type
+            self._size += max(len(messages_of(recorded)), 1)
             if recorded.event.rest:  # more of the same commit follow
                 self._first_type = first_type
                 continue
@@ -218,6 +282,8 @@ class _ChatEvents:
             self.positions.append(recorded.position)
             self.times.append(recorded.occurred_at)
             self.types.append(sys.intern(first_type))
+            self.sizes.append(self._size)
+            self._size = 0
         return count < _READ_AT_ONCE
 
     def number_at(self, moment: str) -> int:
@@ -235,32 +301,14 @@ class _ChatEvents:
             type=self.types[number],
         )
 
-    def density(self, buckets: int) -> list[Density]:
-        """So many parts of all steps, or fewer; where few steps came since they were counted, those are left out."""
+    def axis(self, buckets: int) -> _Axis:
+        """Return the axis of all steps, in so many bars or fewer; what few steps came since it was made is left out."""
         total = len(self.positions)
-        counted, drawn, parts = self._drawn
+        counted, drawn, axis = self._drawn
         if drawn != buckets or counted < total - total // _LEFT_OUT:
-            parts = self._counted(total, buckets)
-            self._drawn = total, buckets, parts
-        return parts
-
-    def _counted(self, total: int, buckets: int) -> list[Density]:
-        if not buckets or not total:
-            return []
-        gaps = [max(later - earlier, 0) for earlier, later in pairwise(self.times)]
-        gaps.insert(0, round(median(gaps)) if gaps else 0)  # before the first one there was nothing: as fast as others
-        most = max(_LEAST_IDLE_MS, round(median(gaps) * _IDLE_GAPS))
-        bounds = [total * number // buckets for number in range(buckets + 1)]
-        return [
-            Density(
-                first=first,
-                count=end - first,
-                busy_ms=sum(min(gap, most) for gap in gaps[first:end]),
-                idle_ms=sum(max(gap - most, 0) for gap in gaps[first:end]),
-            )
-            for first, end in pairwise(bounds)
-            if end > first
-        ]
+            axis = _axis_of(range(total), self.times, self.sizes, total, buckets)
+            self._drawn = total, buckets, axis
+        return axis
 
 
 class _Cache:

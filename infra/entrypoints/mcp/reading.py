@@ -248,6 +248,7 @@ def read_branch(
     room = Room(each=max_characters)
     messages = room.take_newest([(entry.message, len(entry.versions.ids)) for entry in page.entries])
     is_cut = len(messages) < len(page.entries)
+    assert page.branch is not None, "a branch was asked for, and no message"
     return Transcript(
         conversation=page.chat_id,
         branch=page.branch,

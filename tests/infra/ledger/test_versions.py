@@ -111,7 +111,21 @@ def test_pages(ledger: Ledger) -> None:
     [entry] = ledger.get_page("trip", branch="main", limit=1).entries
     assert entry.versions == Versions(ids=["a2", "a3", "a4"], index=0)
     ledger.create_branch("trip", "empty", None)
-    assert ledger.get_page("trip", branch="empty").entries == []
+    empty = ledger.get_page("trip", branch="empty")
+    assert (empty.entries, empty.first, empty.count) == ([], 0, 0)
+
+
+def test_pages_by_depth(ledger: Ledger) -> None:
+    """Any part of a path, to a branch or to a message, with its place in the whole."""
+    chain = ids(ledger.get_messages("trip", branch="main-v3"))
+    for first in range(len(chain) + 2):
+        page = ledger.get_page("trip", along="main-v3", first=first, limit=2)
+        assert ids([entry.message for entry in page.entries]) == chain[first : first + 2]
+        assert (page.first, page.count, page.branch) == (min(first, len(chain)), len(chain), "main-v3")
+        assert page.before == (chain[first] if 0 < first < len(chain) else None)
+    to_message = ledger.get_page("trip", along="a1", first=0)
+    assert (ids([entry.message for entry in to_message.entries]), to_message.branch) == (["q1", "a1"], None)
+    assert ledger.get_page("trip", limit=2).first == len(chain) - 2
 
 
 def test_wrong_pages(ledger: Ledger) -> None:
@@ -119,9 +133,12 @@ def test_wrong_pages(ledger: Ledger) -> None:
         ledger.get_page("none")
     with pytest.raises(BranchNotFoundError):
         ledger.get_page("trip", branch="none")
+    with pytest.raises(BranchNotFoundError):
+        ledger.get_page("trip", along="none")
     with pytest.raises(MessageNotFoundError):
         ledger.get_page("trip", before="none")
-    wrongs: list[dict[str, Any]] = [{"before": "a2"}, {"limit": 0}, {"limit": -1}, {"limit": None}]
+    wrongs: list[dict[str, Any]] = [{"before": "a2"}, {"limit": 0}, {"limit": -1}, {"limit": None}, {"first": -1}]
+    wrongs += [{"branch": "main", "along": "main"}, {"before": "a4", "first": 0}]
     for wrong in wrongs:
         with pytest.raises(InvalidValueError):
             ledger.get_page("trip", **wrong)

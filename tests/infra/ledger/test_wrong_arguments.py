@@ -27,7 +27,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "rename_branch": {"chat_id": "c", "name": "side", "new_name": "n"},
     "delete_branch": {"chat_id": "c", "name": "side"},
     "move_head": {"chat_id": "c", "branch": "side", "message_id": "m2", "expected": "m1", "on_conflict": "raise"},
-    "get_page": {"chat_id": "c", "branch": "main", "limit": 1, "before": "m2"},
+    "get_page": {"chat_id": "c", "branch": "main", "limit": 1, "before": "m2", "along": "main", "first": 0},
     "show": {"message_id": "m1"},
     "versions": {"message_id": "m1"},
     "branches_of": {"message_id": "m1"},

@@ -34,3 +34,36 @@ export function isWritten(part) {
   }
   return false;
 }
+
+/** What takes something away for ever asks in a dialog, and is off until its id is typed. */
+document.addEventListener("click", (event) => {
+  const summary = event.target instanceof Element && event.target.closest(".action.grave > summary");
+  const action = summary && summary.parentElement;
+  if (!(action instanceof HTMLDetailsElement)) return;
+  event.preventDefault();
+  const dialog = document.createElement("dialog");
+  dialog.setAttribute("aria-label", summary.textContent ?? "");
+  const title = document.createElement("h2");
+  title.textContent = summary.textContent;
+  const cancel = Object.assign(document.createElement("button"), { type: "button", textContent: "Cancel" });
+  const parts = [...action.children].filter((part) => part !== summary);
+  dialog.append(title, ...parts, cancel);
+  dialog.classList.add("grave");
+  document.body.append(dialog);
+  const field = /** @type {HTMLInputElement | null} */ (dialog.querySelector('input[name="confirmed"]'));
+  const button = dialog.querySelector("form > button");
+  const wanted = dialog.querySelector("form")?.getAttribute("data-target");
+  if (field && button instanceof HTMLButtonElement) {
+    button.disabled = field.value !== wanted;
+    field.addEventListener("input", () => {
+      button.disabled = field.value !== wanted;
+    });
+  }
+  cancel.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => {
+    action.append(...parts);
+    dialog.remove();
+  });
+  dialog.showModal();
+  field?.focus();
+});

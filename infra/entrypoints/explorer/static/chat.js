@@ -1,25 +1,38 @@
-// The page of a chat: its graph, the chosen path and the time slider show the same branch, message and moment.
+// The page of a chat: its graph, the path that is read, the inspector and the time show the same branch, message and moment.
 
 import "./graph.js";
 import "./live.js";
-import "./slider.js";
-import { ROOT, follow, shownPosition } from "./feed.js";
+import "./time.js";
 import { isWritten } from "./actions.js";
-import { announce, ask, onKey } from "./frame.js";
+import { ROOT, follow, shownPosition } from "./feed.js";
+import { announce, ask, onKey, remember } from "./frame.js";
+import { PathWindow } from "./window.js";
 
 const LEAST_MS = 300;
 const LIVE_MS = 1500;
 const CHOOSE_MS = 150;
 
 const graph = /** @type {import("./graph.js").ClGraph} */ (document.querySelector("cl-graph"));
-const slider = /** @type {import("./slider.js").ClSlider} */ (document.querySelector("cl-slider"));
+const time = /** @type {import("./time.js").ClTime} */ (document.querySelector("cl-time"));
+const scroller = /** @type {HTMLElement} */ (document.getElementById("scroller"));
+const pathList = /** @type {HTMLElement} */ (document.getElementById("path"));
+const pill = /** @type {HTMLElement} */ (document.getElementById("newer"));
+const form = /** @type {HTMLFormElement} */ (document.querySelector(".header-form"));
 const chat = graph.getAttribute("chat") ?? "";
-let asked = 0;
+const path = new PathWindow(scroller, pathList, chat);
+/** What was asked for last: to be shown in the place of the page, or beside what it shows. */
+const asked = { page: 0, aside: 0 };
 let choosing = 0;
+let unseen = 0;
 
 /** @param {string} id @returns {HTMLElement | null} The message of the path. */
 function article(id) {
-  return document.querySelector(`[data-message="${CSS.escape(id)}"]`);
+  return pathList.querySelector(`[data-message="${CSS.escape(id)}"]`);
+}
+
+/** @returns {HTMLElement | null} */
+function chosen() {
+  return pathList.querySelector(".chosen");
 }
 
 /** The address of this page with other values; null takes one away. @param {Record<string, string | null>} changes */
@@ -33,38 +46,48 @@ function address(changes) {
 }
 
 /**
- * Show what the server has at an address in the place of the path.
- * @param {string} path
- * @param {{isKept?: boolean, isQuiet?: boolean}} [how] Whether the address goes into the history, and where one reads stays.
+ * What is at an address, as a document; null where something else was asked for since, or it is not there, which is said.
+ * @param {string} where @param {"page" | "aside"} use
  */
-async function show(path, { isKept = true, isQuiet = false } = {}) {
-  const number = ++asked;
-  let text;
-  try {
-    const answer = await ask(path, { headers: { Accept: "text/html" } });
-    if (!answer.ok) {
-      announce(answer.status === 404 ? "It is not there at this moment" : "The server could not answer");
-      return;
-    }
-    text = await answer.text();
-  } catch {
-    announce("The server does not answer");
-    return;
+async function fetched(where, use) {
+  const number = ++asked[use];
+  const answer = await ask(where, { headers: { Accept: "text/html" } }).catch(() => null);
+  const text = answer?.ok ? await answer.text() : null;
+  if (number !== asked[use]) return null;
+  if (text === null) {
+    announce(!answer ? "The server does not answer" : answer.status === 404 ? "It is not there at this moment" : "The server could not answer");
+    return null;
   }
-  if (number !== asked) return;
-  const fresh = new DOMParser().parseFromString(text, "text/html");
+  return new DOMParser().parseFromString(text, "text/html");
+}
+
+/**
+ * Show what the server has at an address.
+ * @param {string} where
+ * @param {{isKept?: boolean, keeps?: "message" | "fork" | null}} [how] Whether the address goes into the history; what stays
+ *   where it is on the screen.
+ */
+async function show(where, { isKept = true, keeps = null } = {}) {
+  clearTimeout(choosing);
+  const fresh = await fetched(where, "page");
+  if (!fresh) return;
   // Nobody loses what they write in a form because something else comes.
-  if (isQuiet && isWritten(document.getElementById("path"))) return;
-  const isAtEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 40;
-  swap(fresh, isQuiet);
-  if (isKept && path !== location.pathname + location.search) history.pushState(null, "", path);
-  const at = new URLSearchParams(location.search).get("at");
-  set("at", at);
-  set("branch", document.getElementById("path")?.dataset.branch || null);
-  const chosen = document.querySelector("#entries .chosen");
-  if (chosen instanceof HTMLElement) set("selected", chosen.dataset.message ?? null);
-  if (!isQuiet) see();
-  else if (isAtEnd) scrollTo({ top: document.documentElement.scrollHeight });
+  const isBusy = isWritten(document.getElementById("inspector"));
+  const anchor = keeps === "fork" ? forkAnchor() : keeps === "message" ? messageAnchor() : null;
+  if (isKept && where !== location.pathname + location.search) history.pushState(null, "", where);
+  swap(fresh, ["head", "as-of", ...(isBusy ? [] : ["inspector"])]);
+  const now = fresh.getElementById("path");
+  if (now) {
+    path.at = new URLSearchParams(location.search).get("at");
+    pathList.dataset.branch = now.dataset.branch;
+    path.take(now);
+  }
+  for (const [name, value] of Object.entries({ at: path.at, along: path.along, branch: pathList.dataset.branch || null })) set(name, value);
+  const id = chosen()?.dataset.message ?? null;
+  if (id !== null) set("selected", id);
+  if (anchor) anchor();
+  else see();
+  said();
 }
 
 /** @param {string} name @param {string | null} value */
@@ -74,143 +97,218 @@ function set(name, value) {
   else graph.setAttribute(name, value);
 }
 
-/** @param {Document} fresh @param {boolean} isQuiet */
-function swap(fresh, isQuiet) {
-  for (const id of ["path"]) {
-    const [old, now] = [document.getElementById(id), fresh.getElementById(id)];
-    if (!old || !now) continue;
-    if (isQuiet) keepOpen(old, now);
-    old.replaceWith(document.adoptNode(now));
-  }
-  for (const selector of [".band", ".chat-head > p"]) {
+/** Put parts of a fresh page into this one. @param {Document} fresh @param {string[]} parts */
+function swap(fresh, parts) {
+  const put = (/** @type {string} */ selector) => {
     const [old, now] = [document.querySelector(selector), fresh.querySelector(selector)];
     if (old && now) old.replaceWith(document.adoptNode(now));
-    else if (old) old.remove();
-    else if (now) document.querySelector(".bar")?.after(document.adoptNode(now));
+    else old?.remove();
+    if (!old && now) document.querySelector(".crumbs")?.after(document.adoptNode(now));
+  };
+  if (parts.includes("as-of")) put(".as-of");
+  document.body.classList.toggle("past", fresh.body.classList.contains("past"));
+  for (const id of ["counts", "read"]) {
+    const [old, now] = [document.getElementById(id), fresh.getElementById(id)];
+    if (old && now) old.textContent = now.textContent;
   }
+  const [field, wanted] = [form.elements.namedItem("branch"), fresh.querySelector('.header-form [name="branch"]')];
+  if (field instanceof HTMLSelectElement && wanted instanceof HTMLSelectElement) {
+    field.replaceChildren(...[...wanted.options].map((option) => option.cloneNode(true)));
+    field.value = wanted.value;
+  } else if (field instanceof HTMLInputElement && wanted instanceof HTMLInputElement && field !== document.activeElement) field.value = wanted.value;
+  if (parts.includes("inspector")) {
+    const [old, now] = [document.getElementById("inspector"), fresh.getElementById("inspector")];
+    if (old && now) {
+      const open = new Set([...old.querySelectorAll("details[open] > summary")].map((summary) => summary.textContent));
+      if (old.dataset.of === now.dataset.of) {
+        for (const summary of now.querySelectorAll("summary")) if (open.has(summary.textContent)) summary.parentElement?.setAttribute("open", "");
+      }
+      old.replaceWith(document.adoptNode(now));
+    }
+  }
+  const [menu, entries] = [document.querySelector(".menu-list"), fresh.querySelector(".menu-list")];
+  if (menu && entries && !isWritten(menu)) menu.replaceWith(document.adoptNode(entries));
 }
 
-/** What was folded open stays so, and an answer that grows goes on. @param {Element} old @param {Element} now */
-function keepOpen(old, now) {
-  for (const one of old.querySelectorAll("article details[open]")) {
-    const id = one.closest("article")?.id;
-    const number = [...(one.closest("article")?.querySelectorAll("details") ?? [])].indexOf(/** @type {HTMLDetailsElement} */ (one));
-    const same = id && now.querySelector(`#${CSS.escape(id)}`)?.querySelectorAll("details")[number];
-    if (same) same.open = true;
-  }
-  for (const one of old.querySelectorAll("cl-live")) {
-    const same = now.querySelector(`cl-live[stream="${CSS.escape(one.getAttribute("stream") ?? "")}"]`);
-    if (same) same.replaceWith(one);
-  }
+/** What leads back to the message at the top edge, or to the nearest before it, at the same height. */
+function messageAnchor() {
+  const depth = path.shownDepth;
+  const message = pathList.querySelector(`[aria-posinset="${depth + 1}"]`);
+  const y = message?.getBoundingClientRect().top ?? 0;
+  const wasAtEnd = path.isAtEnd && path.count <= depth + 2;
+  return async () => {
+    const place = Math.min(depth, path.count - 1);
+    if (place < path.first || place >= path.end) await path.goTo(Math.max(place, 0));
+    const again = pathList.querySelector(`[aria-posinset="${place + 1}"]`);
+    if (wasAtEnd) path.toEnd();
+    else if (again) scroller.scrollTop += again.getBoundingClientRect().top - y;
+  };
+}
+
+/** What keeps the fork that was pressed at its height. */
+function forkAnchor() {
+  const fork = document.activeElement?.closest(".fork-bar") ?? chosen();
+  const y = fork?.getBoundingClientRect().top ?? null;
+  return () => {
+    const message = chosen();
+    const again = message?.querySelector(".fork-bar") ?? message;
+    if (again && y !== null) scroller.scrollTop += again.getBoundingClientRect().top - y;
+  };
 }
 
 /** Bring the chosen message into view, or the end of the path. */
 function see() {
-  const chosen = document.querySelector("#entries .chosen");
-  if (chosen) chosen.scrollIntoView({ block: "nearest" });
-  else if (new URLSearchParams(location.search).get("before") === null) scrollTo({ top: document.documentElement.scrollHeight });
-  observe();
+  const message = chosen();
+  if (message) message.scrollIntoView({ block: "nearest" });
+  else if (!new URLSearchParams(location.search).has("first")) path.toEnd();
+  else scroller.scrollTop = pathList.offsetTop;
 }
+
+/** Say where one is. */
+function said() {
+  const place = document.getElementById("place");
+  if (!place) return;
+  const depth = Math.min(path.shownDepth + 1, path.count);
+  place.textContent = path.count ? `message ${depth.toLocaleString("en")} of ${path.count.toLocaleString("en")}` : "no message";
+  if (path.isAtEnd) {
+    unseen = 0;
+    pill.hidden = true;
+  }
+}
+path.addEventListener("scroll", said);
+path.addEventListener("change", said);
+path.addEventListener("failure", () => announce("The server does not answer"));
 
 /** Choose a message: in the path, where it is there, else on the path through it. @param {string} id */
 function choose(id) {
   const there = article(id);
-  if (!there) return show(address({ m: id, before: null }));
-  document.querySelector("#entries .chosen")?.classList.remove("chosen");
+  if (!there) return show(address({ m: id, first: null, branch: pathList.dataset.branch || null }));
+  chosen()?.classList.remove("chosen");
   there.classList.add("chosen");
   there.scrollIntoView({ block: "nearest" });
-  history.replaceState(null, "", address({ m: id, before: null }));
+  history.replaceState(null, "", address({ m: id, first: null }));
   set("selected", id);
   clearTimeout(choosing);
   choosing = setTimeout(showChosen, CHOOSE_MS);
 }
 
-/** Put what belongs to the chosen message below it: its details, and what can be done with it. */
+/** Put what belongs to the chosen message into the inspector. */
 async function showChosen() {
-  const article = document.querySelector("#entries .chosen");
-  const old = document.getElementById("chosen");
-  if (!(article instanceof HTMLElement) || isWritten(old)) return;
-  const path = location.pathname + location.search;
-  const answer = await ask(path, { headers: { Accept: "text/html" } }).catch(() => null);
-  if (!answer?.ok) return;
-  const now = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("chosen");
-  if (!now || !article.isConnected || now.dataset.of !== article.dataset.message || isWritten(document.getElementById("chosen"))) return;
-  document.getElementById("chosen")?.remove();
-  article.append(document.adoptNode(now));
+  if (isWritten(document.getElementById("inspector"))) return;
+  const where = location.pathname + location.search;
+  const fresh = await fetched(where, "aside");
+  const inspector = fresh?.getElementById("inspector");
+  if (fresh && where === location.pathname + location.search && inspector?.dataset.of === chosen()?.dataset.message && !isWritten(document.getElementById("inspector"))) swap(fresh, ["inspector"]);
 }
 
 graph.addEventListener("cl-select", (event) => choose(/** @type {CustomEvent} */ (event).detail.id));
 graph.addEventListener("cl-fork", (event) => choose(/** @type {CustomEvent} */ (event).detail.id));
 graph.addEventListener("cl-open", (event) => article(/** @type {CustomEvent} */ (event).detail.id)?.focus());
-slider.addEventListener("cl-at", (event) => show(address({ at: /** @type {CustomEvent} */ (event).detail.at, before: null }), { isQuiet: true }));
+time.addEventListener("cl-at", (event) => show(address({ at: /** @type {CustomEvent} */ (event).detail.at, first: null }), { keeps: "message" }));
 addEventListener("popstate", () => {
   show(location.pathname + location.search, { isKept: false });
-  slider.goTo(new URLSearchParams(location.search).get("at"));
+  time.goTo(new URLSearchParams(location.search).get("at"));
 });
 
 document.addEventListener("click", (event) => {
   if (event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
-  const link = event.target instanceof Element && event.target.closest("#path a[href], .band a");
+  const link = event.target instanceof Element && event.target.closest("#path-pane a[href], #inspector a[href], .as-of a");
   if (!(link instanceof HTMLAnchorElement) || link.hasAttribute("download")) return;
+  if (link.hasAttribute("data-edited")) {
+    event.preventDefault();
+    changes(link);
+    return;
+  }
   const url = new URL(link.href);
   if (url.origin !== location.origin || url.pathname !== location.pathname) return;
   event.preventDefault();
-  if (link.closest("#earlier")) earlier(link);
-  else if (link.hasAttribute("data-choose")) choose(link.closest("article")?.dataset.message ?? "");
-  else if (link.closest(".band")) slider.goTo(null);
-  else show(url.pathname + url.search);
+  if (link.hasAttribute("data-choose")) choose(link.closest("article")?.dataset.message ?? "");
+  else if (link.closest(".as-of")) time.goTo(null);
+  else show(url.pathname + url.search, { keeps: link.closest(".fork-bar") ? "fork" : null });
 });
 
-/** Put the part before into the page, and leave what one reads where it is. @param {HTMLAnchorElement} link */
-async function earlier(link) {
-  if (link.dataset.asked) return;
-  link.dataset.asked = "yes";
-  const answer = await ask(link.href).catch(() => null);
-  if (!answer?.ok) {
-    delete link.dataset.asked;
+// A message is chosen by a click on it, not by the selection of its words.
+pathList.addEventListener("click", (event) => {
+  const target = /** @type {Element} */ (event.target);
+  const message = target.closest("article");
+  if (!message?.dataset.message || target.closest("a, button, summary, img") || String(getSelection() ?? "")) return;
+  if (!message.classList.contains("chosen")) choose(message.dataset.message);
+});
+
+/** The ways on at a fork, when it is opened. */
+pathList.addEventListener(
+  "toggle",
+  async (event) => {
+    const fork = event.target;
+    if (!(fork instanceof HTMLDetailsElement) || !fork.open || !fork.dataset.ways || fork.dataset.asked) return;
+    fork.dataset.asked = "yes";
+    const query = new URLSearchParams({ m: fork.dataset.ways, ...(path.at === null ? {} : { at: path.at }) });
+    const answer = await ask(`${ROOT}/c/${encodeURIComponent(chat)}/ways?${query}`, { headers: { Accept: "text/html" } }).catch(() => null);
+    const list = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("ul");
+    if (list) fork.querySelector("div.ways")?.replaceWith(document.adoptNode(list));
+    else delete fork.dataset.asked;
+  },
+  { capture: true },
+);
+
+/** Show what an edit changed in the message itself, or the message again. @param {HTMLAnchorElement} link */
+async function changes(link) {
+  const body = link.closest("article")?.querySelector(":scope > .body");
+  if (!(body instanceof HTMLElement)) return;
+  const shown = body.parentElement?.querySelector(":scope > .edited");
+  if (shown) {
+    shown.remove();
+    body.hidden = false;
+    link.removeAttribute("aria-pressed");
     return;
   }
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const part = document.createDocumentFragment();
-  const again = fresh.getElementById("earlier");
-  if (again) part.append(document.adoptNode(again));
-  for (const one of fresh.querySelectorAll("#entries > article")) part.append(document.adoptNode(one));
-  const height = document.documentElement.scrollHeight;
-  link.closest("#earlier")?.replaceWith(part);
-  scrollBy({ top: document.documentElement.scrollHeight - height, behavior: "instant" });
-  observe();
+  const answer = await ask(link.href, { headers: { Accept: "text/html" } }).catch(() => null);
+  const words = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html").querySelector(".edited");
+  if (!words) return;
+  words.classList.add("body");
+  body.hidden = true;
+  body.after(document.adoptNode(words));
+  link.setAttribute("aria-pressed", "true");
 }
 
-const seen = new IntersectionObserver((entries) => {
-  for (const entry of entries) {
-    const link = entry.isIntersecting && entry.target.querySelector("a");
-    if (link instanceof HTMLAnchorElement) earlier(link);
-  }
+// The header: a branch is shown when it is chosen
+
+form.addEventListener("change", (event) => {
+  if (event.target instanceof HTMLSelectElement) show(address({ branch: event.target.value, m: null, first: null }));
 });
-
-/** Read the part before when one scrolls to where it begins. */
-function observe() {
-  seen.disconnect();
-  const link = document.getElementById("earlier");
-  if (link) seen.observe(link);
-}
 
 // Keys
 
 /** @param {1 | -1} step */
 function move(step) {
-  const all = [...document.querySelectorAll("#entries > article")];
-  const at = all.findIndex((one) => one.classList.contains("chosen"));
+  const all = [...pathList.querySelectorAll("article")];
+  const at = all.findIndex((message) => message.classList.contains("chosen"));
   const next = all[at < 0 ? (step > 0 ? 0 : all.length - 1) : Math.max(0, Math.min(all.length - 1, at + step))];
   if (next instanceof HTMLElement) choose(next.dataset.message ?? "");
 }
 
 /** @param {"prev" | "next"} rel */
 function version(rel) {
-  const all = [...document.querySelectorAll("#entries .versions")];
-  const chosen = document.querySelector("#entries .chosen .versions") ?? all[all.length - 1];
-  const link = chosen?.querySelector(`a[rel="${rel}"]`);
+  const all = [...pathList.querySelectorAll(".fork-steps")];
+  const steps = chosen()?.querySelector(".fork-steps") ?? all[all.length - 1];
+  const link = steps?.querySelector(`a[rel="${rel}"]`);
   if (link instanceof HTMLAnchorElement) link.click();
+}
+
+/** @param {string} title */
+function open(title) {
+  pane("side");
+  const action = [...document.querySelectorAll("#chosen .action > summary")].find((summary) => summary.textContent === title);
+  if (!(action instanceof HTMLElement)) return announce("Choose a message first");
+  if (!action.parentElement?.hasAttribute("open")) action.click();
+  action.parentElement?.querySelector(/** @type {any} */ ("textarea, input:not([type=hidden])"))?.focus();
+  return undefined;
+}
+
+/** Show a pane where not all have room. @param {string} name */
+function pane(name) {
+  for (const section of document.querySelectorAll(".pane")) section.classList.toggle("open", section.id === `${name}-pane`);
+  for (const tab of document.querySelectorAll("[data-pane]")) tab.setAttribute("aria-pressed", String(tab.getAttribute("data-pane") === name));
 }
 
 onKey("[", () => graph.toFork(-1));
@@ -219,10 +317,67 @@ onKey("j", () => move(1));
 onKey("k", () => move(-1));
 for (const key of [",", "‹"]) onKey(key, () => version("prev"));
 for (const key of [".", "›"]) onKey(key, () => version("next"));
-onKey("g", () => graph.querySelector('[role="tree"] [tabindex="0"]')?.focus());
-onKey("t", () => slider.querySelector("input")?.focus());
-onKey(" ", () => slider.play());
-onKey("n", () => slider.goTo(null));
+onKey("g", () => {
+  pane("graph");
+  graph.querySelector('[role="tree"] [tabindex="0"]')?.focus();
+});
+onKey("m", () => {
+  pane("path");
+  (chosen() ?? scroller).focus();
+});
+onKey("i", () => {
+  const isOpen = document.getElementById("side-pane")?.classList.contains("open");
+  pane(isOpen ? "path" : "side");
+  if (!isOpen) document.getElementById("inspector")?.focus();
+});
+onKey("f", () => open("Fork here"));
+onKey("e", () => open("Edit"));
+onKey("c", () => document.getElementById("compare")?.click());
+onKey("/", () => document.getElementById("find")?.focus());
+onKey("t", () => time.querySelector("input")?.focus());
+onKey(" ", () => time.play());
+onKey("n", () => time.goTo(null));
+onKey("Home", () => path.goTo(0));
+onKey("End", () => path.goTo(path.count - 1, "end"));
+
+/** @param {string} name @param {string} value */
+function press(name, value) {
+  for (const button of document.querySelectorAll(`[data-${name}]`)) button.setAttribute("aria-pressed", String(button.getAttribute(`data-${name}`) === value));
+}
+
+/** @param {string} name @returns {string} What is chosen of a switch. */
+function pressed(name) {
+  return document.querySelector(`[data-${name}][aria-pressed="true"]`)?.getAttribute(`data-${name}`) ?? "";
+}
+
+/** @type {Record<string, (value: string) => void>} */
+const SWITCHES = {
+  rows: (value) => set("only", value === "path" ? "path" : null),
+  raw: (value) => {
+    remember("raw", value);
+    path.refresh();
+  },
+  compact: (value) => {
+    remember("compact", value);
+    document.getElementById("path-pane")?.classList.toggle("compact", value === "1");
+  },
+  pane: (value) => pane(value),
+};
+
+for (const [name, act] of Object.entries(SWITCHES)) {
+  for (const button of document.querySelectorAll(`[data-${name}]`)) {
+    button.parentElement?.removeAttribute("hidden");
+    button.addEventListener("click", () => {
+      press(name, button.getAttribute(`data-${name}`) ?? "");
+      act(button.getAttribute(`data-${name}`) ?? "");
+    });
+  }
+}
+for (const [key, name] of [["r", "raw"], ["v", "compact"]]) {
+  onKey(key, () => document.querySelector(`[data-${name}="${pressed(name) === "1" ? "0" : "1"}"]`)?.dispatchEvent(new MouseEvent("click")));
+}
+
+pill.addEventListener("click", () => path.goTo(path.count - 1, "end"));
 
 // What comes while one looks
 
@@ -232,15 +387,42 @@ let showing = 0;
 /** Show what is there now, at once, and then at most a few times a second. */
 function refresh() {
   if (showing) return;
-  showing = setTimeout(() => {
+  showing = setTimeout(async () => {
     showing = 0;
     shownAt = Date.now();
     if (!new URLSearchParams(location.search).has("at")) {
-      show(location.pathname + location.search, { isKept: false, isQuiet: true }); // first: it is what one reads
       graph.refresh();
+      await newer();
     }
-    slider.refresh();
+    time.refresh();
   }, Math.max(0, shownAt + LEAST_MS - Date.now()));
+}
+
+/** Bring the path up to now: who is at its end goes along, others are told. */
+async function newer() {
+  const wasAtEnd = path.isAtEnd;
+  const [came, fresh] = await Promise.all([path.grow(), fetched(location.pathname + location.search, "aside")]);
+  const now = fresh?.getElementById("path");
+  if (fresh) swap(fresh, isWritten(document.getElementById("inspector")) ? [] : ["inspector"]);
+  // Where no branch is named, another one may be the active one by now.
+  if (now && now.querySelector(".block")?.getAttribute("data-along") !== path.along) {
+    pathList.dataset.branch = now.dataset.branch;
+    path.take(now);
+    set("along", path.along);
+    set("branch", pathList.dataset.branch || null);
+    see();
+    return;
+  }
+  document.getElementById("nothing")?.remove();
+  document.querySelector("#scroller > .snippet-code")?.remove();
+  if (wasAtEnd) path.toEnd();
+  else if (came > 0) {
+    unseen += came;
+    pill.textContent = `${unseen} new`;
+    pill.hidden = false;
+  }
+  if (came === 0) await path.refresh();
+  said();
 }
 
 const position = shownPosition();
@@ -254,11 +436,15 @@ async function findLive() {
   if (!answer?.ok || !growing) return;
   for (const { id, name, status } of await answer.json()) {
     if (status !== "writing" || growing.querySelector(`cl-live[stream="${CSS.escape(id)}"]`)) continue;
-    const made = document.createElement("cl-live");
-    for (const [key, value] of Object.entries({ chat, stream: id, name })) made.setAttribute(key, value);
-    growing.append(made);
+    const wasAtEnd = path.isAtEnd;
+    const stream = document.createElement("cl-live");
+    for (const [key, value] of Object.entries({ chat, stream: id, name })) stream.setAttribute(key, value);
+    growing.append(stream);
+    if (wasAtEnd) path.toEnd();
   }
 }
 setInterval(findLive, LIVE_MS);
 
+path.at = new URLSearchParams(location.search).get("at");
 see();
+said();

@@ -1,6 +1,6 @@
 // The list of chats: filtered as one types, kept up to date, moved through by keys; as it was, where the time slider stands.
 
-import "./slider.js";
+import "./time.js";
 import { follow, shownPosition } from "./feed.js";
 import { announce, ask, onKey } from "./frame.js";
 
@@ -9,8 +9,8 @@ const CHANGED_MS = 10000;
 const LEAST_MS = 1000;
 
 const form = document.querySelector("form[data-filter]");
-/** @type {import("./slider.js").ClSlider | null} */
-const slider = document.querySelector("cl-slider");
+/** @type {import("./time.js").ClTime | null} */
+const slider = document.querySelector("cl-time");
 let moment = new URLSearchParams(location.search).get("at");
 const changed = new Map();
 let asked = 0;
@@ -38,9 +38,10 @@ async function show(path) {
   }
   if (number !== asked) return;
   const page = new DOMParser().parseFromString(text, "text/html");
-  document.querySelector(".band")?.remove();
-  const band = page.querySelector(".band");
-  if (band) document.querySelector(".bar")?.after(document.adoptNode(band));
+  document.querySelector(".as-of")?.remove();
+  const pill = page.querySelector(".as-of");
+  if (pill) document.querySelector(".crumbs")?.after(document.adoptNode(pill));
+  document.body.classList.toggle("past", pill !== null);
   const fresh = page.getElementById("results");
   const old = document.getElementById("results");
   if (!fresh || !old) return;
@@ -103,7 +104,7 @@ if (slider) {
     show(path);
   });
   document.addEventListener("click", (event) => {
-    if (!(event.target instanceof Element) || !event.target.closest(".band a")) return;
+    if (!(event.target instanceof Element) || !event.target.closest(".as-of a")) return;
     event.preventDefault();
     slider.goTo(null);
   });

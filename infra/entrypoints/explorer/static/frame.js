@@ -17,12 +17,33 @@ export function onKey(key, act) {
   bound.set(key, act);
 }
 
+/** Inputs that take no text: a slider swallows no keys but those that move it. */
+const PRESSED = new Set(["range", "checkbox", "radio", "button", "submit", "reset", "file", "color"]);
+const MOVING = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
+
 /**
- * Whether keys go into what has the focus.
+ * Whether text goes into what has the focus.
  * @param {EventTarget | null} target
  */
 export function isTyping(target) {
-  return target instanceof Element && target.closest("input, textarea, select, [contenteditable]") !== null;
+  const field = target instanceof Element ? target.closest("input, textarea, select, [contenteditable]") : null;
+  return field !== null && !(field instanceof HTMLInputElement && PRESSED.has(field.type));
+}
+
+/** Whether a key is for what has the focus. @param {KeyboardEvent} event */
+function isTaken({ key, target }) {
+  if (isTyping(target)) return true;
+  if (!(target instanceof Element)) return false;
+  if (key === " " || key === "Enter") return target.closest("button, a, summary, input:not([type=range])") !== null;
+  return MOVING.has(key) && target.closest('input[type="range"], [role="tree"]') !== null;
+}
+
+/**
+ * Keep a choice of the reader for the next pages. A cookie, so that the server draws them so at once.
+ * @param {string} name @param {string} value
+ */
+export function remember(name, value) {
+  document.cookie = `chatledger-${name}=${value}; path=/; max-age=${YEAR_S}; samesite=strict`;
 }
 
 /**
@@ -70,8 +91,7 @@ export function theme() {
 function switchTheme() {
   const next = theme() === "dark" ? "light" : "dark";
   document.documentElement.dataset.theme = next;
-  // A cookie, so that the server draws the next page in this theme at once.
-  document.cookie = `chatledger-theme=${next}; path=/; max-age=${YEAR_S}; samesite=strict`;
+  remember("theme", next);
   document.dispatchEvent(new CustomEvent("cl-theme", { detail: next }));
 }
 
@@ -80,7 +100,13 @@ function showKeys() {
   if (dialog instanceof HTMLDialogElement && !dialog.open) dialog.showModal();
 }
 
-const ACTIONS = { theme: switchTheme, keys: showKeys };
+/** @param {Event} event */
+function openRail({ currentTarget }) {
+  const isOpen = document.getElementById("rail")?.classList.toggle("open") ?? false;
+  if (currentTarget instanceof Element) currentTarget.setAttribute("aria-expanded", String(isOpen));
+}
+
+const ACTIONS = { theme: switchTheme, keys: showKeys, rail: openRail };
 
 for (const [name, act] of Object.entries(ACTIONS)) {
   for (const button of document.querySelectorAll(`[data-action="${name}"]`)) {
@@ -91,12 +117,22 @@ for (const [name, act] of Object.entries(ACTIONS)) {
 
 onKey("?", showKeys);
 
+// A menu goes when somebody presses elsewhere, or Escape.
+addEventListener("pointerdown", ({ target }) => closeMenu((menu) => !(target instanceof Node && menu.contains(target))));
+addEventListener("keydown", ({ key }) => key === "Escape" && !document.querySelector("dialog[open]") && closeMenu(() => true));
+
+/** @param {(menu: Element) => boolean} isToClose */
+function closeMenu(isToClose) {
+  for (const menu of document.querySelectorAll("details.menu[open]")) if (isToClose(menu)) menu.removeAttribute("open");
+}
+
+// Capturing, before the parts of a page: what has the focus gets its own keys only.
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
-  if (isTyping(event.target) || document.querySelector("dialog[open]")) return;
+  if (isTaken(event) || document.querySelector("dialog[open]")) return;
   const act = bound.get(event.key);
   if (act) {
     event.preventDefault();
     act(event);
   }
-});
+}, { capture: true });

@@ -1,6 +1,7 @@
 // The map beside the rows: the lanes of the whole chat in a strip, the hits, and what is seen of it.
 
-const MOST_LANE_PX = 6;
+const PATH_PX = 7;
+const DOT_PX = 3;
 const MARK_PX = 7;
 
 export class MapPainter {
@@ -54,12 +55,13 @@ export class MapPainter {
     context.fillStyle = colours.sunken;
     context.fillRect(0, 0, width, height);
     if (!strip?.total) return;
-    const each = Math.min(Math.max((width - MARK_PX - 3) / strip.lanes, 1), MOST_LANE_PX);
     const high = height / strip.height;
     strip.pixels.forEach((/** @type {number[]} */ lanes, /** @type {number} */ y) => {
       for (const lane of lanes) {
-        context.fillStyle = colours.lanes[lane % colours.lanes.length];
-        context.fillRect(Math.min(2 + lane * each, width - MARK_PX - 1), y * high, Math.max(each - 1, 1), Math.max(high, 1));
+        // The path that is read is a strip, what forks off it dots at its right.
+        context.fillStyle = lane ? colours.thread : colours.accent;
+        const x = lane ? 3 + PATH_PX + 2 + (lane - 1) * DOT_PX : 3;
+        context.fillRect(x, y * high, lane ? DOT_PX - 1 : PATH_PX, Math.max(high, 1));
       }
     });
   }

@@ -1,22 +1,36 @@
-// Painting rows on a canvas: lanes, messages, chips. It draws what is given and knows where it put what can be clicked.
+// Painting rows on a canvas: lanes, messages, chips. It draws what it is given and knows where it put what can be clicked.
 
-const PITCH_PX = 16;
-const LEAST_PITCH_PX = 4;
+const PITCH_PX = 12;
 const EDGE_PX = 14;
-const LANE_COLOURS = 8;
-const NAMES = ["ground", "ink", "ink-soft", "line", "accent", "accent-soft", "mark", "warn", "sunken"];
+const BUNDLE_LANE = 8;
+const BUNDLE_PX = 34;
+const NAMES = ["panel", "sunken", "hover", "line-2", "ink", "ink-2", "ink-3", "accent", "accent-bg", "thread", "l2", "mark", "warn"];
+const CHIPS_APART_PX = 120;
 const MOST_WIDTHS = 4000;
+const FORK_PX = 11;
+const MINUTE_MS = 60_000;
 
 /** @typedef {import("./graph-rows.js").Row} Row */
-/** @typedef {{place: number, row: number, data: Row | undefined, folded: number}} Shown */
-/** @typedef {{x: number, to_x: number, row: number}} Button */
+/** @typedef {import("./graph-rows.js").Edge} Edge */
+/** @typedef {{row: number, data: Row | undefined}} Shown */
+/** @typedef {{x: number, to_x: number, y: number, row: number}} Chip */
 
 /** The colours of an element, from its custom properties. @param {Element} element */
 export function coloursOf(element) {
   const style = getComputedStyle(element);
-  const lanes = Array.from({ length: LANE_COLOURS }, (_, at) => style.getPropertyValue(`--lane-${at + 1}`).trim());
-  const found = Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
-  return { ...found, lanes, font: style.getPropertyValue("--font").trim() || "sans-serif" };
+  const colours = Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+  return { ...colours, font: style.getPropertyValue("--font").trim() || "sans-serif" };
+}
+
+/** How long ago, in few characters. @param {number} at @param {number} now */
+export function ago(at, now) {
+  const minutes = Math.floor((now - at) / MINUTE_MS);
+  if (minutes < 1) return "now";
+  if (minutes < 60) return `${minutes} min`;
+  if (minutes < 24 * 60) return `${Math.floor(minutes / 60)} h`;
+  const then = new Date(at);
+  const day = `${then.getDate()} ${then.toLocaleString("en", { month: "short" })}`;
+  return then.getFullYear() === new Date(now).getFullYear() ? day : `${day} ${then.getFullYear()}`;
 }
 
 export class Painter {
@@ -27,17 +41,13 @@ export class Painter {
     this.rowPx = rowPx;
     this.width = 0;
     this.height = 0;
-    this.lanesPx = 0;
-    this.pitch = PITCH_PX;
-    this.isTight = false;
-    /** @type {Map<number, number> | null} The places of the lanes that are seen, where not all have room. */
-    this.places = null;
+    this.gutter = EDGE_PX + PITCH_PX;
     /** @type {any} */
-    this.colours = { lanes: [] };
+    this.colours = {};
     /** @type {Map<string, number>} */
     this.widths = new Map();
-    /** @type {Button[]} */
-    this.buttons = [];
+    /** @type {Chip[]} The chips of bundles, which open. */
+    this.bundles = [];
   }
 
   /** @param {number} width @param {number} height @param {number} ratio */
@@ -58,91 +68,108 @@ export class Painter {
     this.widths.clear();
   }
 
-  /** @param {number} lanes */
-  setLanes(lanes) {
-    const room = this.#room();
-    this.isTight = lanes * LEAST_PITCH_PX > room;
-    this.pitch = this.#pitchOf(lanes);
-    this.lanesPx = Math.min(lanes * this.pitch, room) + EDGE_PX;
-    this.places = null;
-  }
-
-  #room() {
-    return Math.max(this.width * 0.4, 40);
-  }
-
-  /** @param {number} lanes */
-  #pitchOf(lanes) {
-    return Math.max(Math.min(PITCH_PX, this.#room() / Math.max(lanes, 1)), LEAST_PITCH_PX);
-  }
-
-  /** Where not all lanes of the chat have room, give it to those that are seen, in their order. */
-  #place({ rows, edges }) {
-    if (!this.isTight) return;
-    const seen = new Set();
-    for (const { data } of rows) if (data) seen.add(data.lane);
-    for (const { lane, to_lane: to } of edges) seen.add(lane).add(to);
-    const ordered = [...seen].sort((one, other) => one - other);
-    this.places = new Map(ordered.map((lane, at) => [lane, at]));
-    this.pitch = this.#pitchOf(ordered.length);
-  }
-
-  /** Where a lane is; where even those that are seen have no room, the last ones lie upon each other. @param {number} lane */
+  /** Where a lane is. The bundle stands right of those that are used. @param {number} lane */
   x(lane) {
-    return Math.min(EDGE_PX + (this.places?.get(lane) ?? lane) * this.pitch, this.lanesPx - EDGE_PX / 2);
-  }
-
-  /** @param {number} lane */
-  colour(lane) {
-    return this.colours.lanes[lane % LANE_COLOURS];
+    return lane >= BUNDLE_LANE ? this.bundleX : EDGE_PX + lane * PITCH_PX;
   }
 
   /**
-   * @param {{top: number, rows: Shown[], edges: import("./graph-rows.js").Edge[], y: (row: number) => number,
-   *   selected: number | null, hover: number | null, hasFocus: boolean, hits: Set<number>, branch: string}} view
+   * @param {{top: number, now: number, lanes: number, rows: Shown[], edges: Edge[],
+   *   bundle: import("./graph-rows.js").Cut[], isCut: boolean, selected: number | null, hover: number | null,
+   *   hoverLine: number | null, head: number, hasFocus: boolean, hits: Set<number>, branch: string}} view
    */
   paint(view) {
     const { context, colours } = this;
-    this.buttons = [];
-    this.#place(view);
-    context.fillStyle = colours.ground;
+    this.bundles = [];
+    const lanes = Math.min(view.lanes, BUNDLE_LANE);
+    this.bundleX = EDGE_PX + lanes * PITCH_PX;
+    this.gutter = this.bundleX + (view.isCut || view.lanes > BUNDLE_LANE ? BUNDLE_PX : 0);
+    context.fillStyle = colours.panel;
     context.fillRect(0, 0, this.width, this.height);
     for (const shown of view.rows) this.#ground(shown, view);
-    context.lineWidth = 1.75;
-    for (const edge of view.edges) this.#edge(edge, view.y);
+    const lines = new Map(view.rows.flatMap(({ row, data }) => (data ? [[row, data]] : [])));
+    for (const cut of view.bundle) this.#bundle(cut, view);
+    for (const edge of view.edges) this.#edge(edge, lines, view);
     for (const shown of view.rows) this.#row(shown, view);
   }
 
+  /** @param {number} row @param {{top: number}} view */
+  #y(row, view) {
+    return row * this.rowPx + this.rowPx / 2 - view.top;
+  }
+
   #ground({ row }, view) {
-    const y = view.y(row) - this.rowPx / 2;
+    const y = this.#y(row, view) - this.rowPx / 2;
     const { context, colours } = this;
-    const fill = row === view.selected ? colours["accent-soft"] : view.hits.has(row) ? colours.mark : row === view.hover ? colours.sunken : null;
-    if (fill) {
-      context.fillStyle = fill;
+    const isChosen = row === view.selected;
+    if (isChosen || row === view.hover) {
+      context.fillStyle = isChosen ? colours["accent-bg"] : colours.hover;
       context.fillRect(0, y, this.width, this.rowPx);
     }
-    if (row === view.selected) {
-      context.fillStyle = colours.accent;
-      context.fillRect(0, y, 3, this.rowPx);
-      if (view.hasFocus) {
-        context.strokeStyle = colours.accent;
-        context.lineWidth = 2;
-        context.strokeRect(1, y + 1, this.width - 2, this.rowPx - 2);
-      }
+    if (view.hits.has(row)) {
+      context.globalAlpha = 0.45;
+      context.fillStyle = colours.mark;
+      context.fillRect(0, y, this.width, this.rowPx);
+      context.globalAlpha = 1;
+    }
+    if (!isChosen) return;
+    context.fillStyle = colours.accent;
+    context.fillRect(0, y, 2, this.rowPx);
+    if (view.hasFocus) {
+      context.strokeStyle = colours.accent;
+      context.lineWidth = 2;
+      context.strokeRect(1, y + 1, this.width - 2, this.rowPx - 2);
     }
   }
 
-  #edge({ row, lane, to_row, to_lane }, yOf) {
-    const { context, rowPx } = this;
-    const top = Math.max(yOf(row), -2 * rowPx);
-    const bottom = Math.min(yOf(to_row), this.height + 2 * rowPx);
+  /** Lines that are cut over rows: one dotted line, with their number. */
+  #bundle({ row, to_row: to, count }, view) {
+    const { context, colours } = this;
+    const top = Math.max(this.#y(row, view) - this.rowPx / 2, 0);
+    const bottom = Math.min(this.#y(to, view) + this.rowPx / 2, this.height);
+    if (bottom <= top) return;
+    const x = this.bundleX + 3;
+    context.strokeStyle = colours.thread;
+    context.lineWidth = 2;
+    context.setLineDash([1, 4]);
+    context.beginPath();
+    context.moveTo(x, top);
+    context.lineTo(x, bottom);
+    context.stroke();
+    context.setLineDash([]);
+    const y = Math.min(Math.max((top + bottom) / 2, top + this.rowPx / 2), bottom - this.rowPx / 2);
+    // Where lines begin one after another each row has another number: some of them say it.
+    if (bottom - top < this.rowPx || this.bundles.some((chip) => Math.abs(chip.y - y) < CHIPS_APART_PX)) return;
+    const text = `+${count.toLocaleString("en")}`;
+    const font = `500 11px ${colours.font}`;
+    const width = this.#widthOf(text, font) + 8;
+    context.fillStyle = colours.sunken;
+    context.beginPath();
+    context.roundRect(x - 4, y - 9, width, 18, 5);
+    context.fill();
+    this.#words(text, x, y, colours["ink-2"], font);
+    const middle = Math.floor((y + view.top) / this.rowPx);
+    this.bundles.push({ x: x - 4, to_x: x - 4 + width, y, row: Math.min(Math.max(middle, row), to) });
+  }
+
+  /** @param {Edge} edge */
+  #edge({ row, lane, to_row, to_lane, cut }, lines, view) {
+    const { context, colours, rowPx } = this;
+    const from = this.#y(row, view);
+    const top = Math.max(from, -2 * rowPx);
+    const bottom = Math.min(this.#y(to_row, view), this.height + 2 * rowPx);
     const x = this.x(lane);
     const to = this.x(to_lane);
-    context.strokeStyle = this.colour(lane > to_lane ? lane : to_lane);
+    const below = lines.get(to_row);
+    // Lane 0 has one line: what of it lies below the head of the path belongs to others.
+    const isRead = lane === 0 && to_lane === 0 && to_row <= view.head;
+    const isHovered = view.hoverLine !== null && below?.line === view.hoverLine && !isRead;
+    context.strokeStyle = isRead ? colours.accent : isHovered ? colours.l2 : colours.thread;
+    context.lineWidth = isRead ? 2.75 : 1.25;
     context.beginPath();
     context.moveTo(x, top);
     if (lane === to_lane) context.lineTo(to, bottom);
-    else if (yOf(row) > -2 * rowPx) {
+    else if (from > -2 * rowPx) {
       const bend = Math.min(top + rowPx, bottom);
       context.bezierCurveTo(x, top + rowPx * 0.6, to, bend - rowPx * 0.6, to, bend);
       context.lineTo(to, bottom);
@@ -150,81 +177,137 @@ export class Painter {
       context.moveTo(to, top);
       context.lineTo(to, bottom);
     }
+    if (cut) {
+      const tip = cut === "down" ? bottom : top;
+      const way = cut === "down" ? -4 : 4;
+      context.moveTo(to - 3, tip + way);
+      context.lineTo(to, tip);
+      context.lineTo(to + 3, tip + way);
+    }
     context.stroke();
   }
 
-  #row({ row, data, folded }, view) {
+  #row({ row, data }, view) {
     const { context, colours } = this;
-    const y = view.y(row);
+    const y = this.#y(row, view);
     if (!data) {
-      context.fillStyle = colours.line;
-      context.fillRect(this.lanesPx + EDGE_PX, y - 4, this.width * 0.3, 8);
+      context.fillStyle = colours.sunken;
+      context.fillRect(this.gutter + 4, y - 4, this.width * 0.4, 8);
       return;
     }
-    this.#dot(data, this.x(data.lane), y);
-    let x = this.lanesPx + EDGE_PX;
-    const end = this.width - 8;
-    for (const name of data.checkpoints) x = this.#flag(name, x, y);
-    for (const name of data.branches.slice(0, 3)) x = this.#chip(name, x, y, name === view.branch ? "accent" : "ink-soft", name === view.branch);
-    if (data.branches.length > 3) x = this.#chip(`+${data.branches.length - 3}`, x, y, "ink-soft", false);
-    if (folded) x = this.#button(`+${folded - 1}`, x, y, row);
-    else if (data.line === row && data.parents.length && (row === view.hover || row === view.selected)) x = this.#button("−", x, y, row);
-    if (data.children > 1) x = this.#fork(data.children, x, y);
-    if (data.stale || data.replaced_by) x = this.#words(data.replaced_by ? "replaced" : "stale", x, y, colours.warn, `italic 12px ${colours.font}`) + 6;
-    if (data.hidden) x = this.#words("hidden", x, y, colours["ink-soft"], `italic 12px ${colours.font}`) + 6;
-    if (x >= end) return;
-    context.save();
-    context.beginPath();
-    context.rect(x, y - this.rowPx / 2, end - x, this.rowPx);
-    context.clip();
-    x = this.#words(data.role, x, y, colours["ink-soft"], `600 12px ${colours.font}`) + 8;
-    context.font = `13px ${colours.font}`;
-    context.fillStyle = data.stale || data.hidden ? colours["ink-soft"] : colours.ink;
-    context.fillText(this.#fitting(data.preview.replaceAll("\n", " "), end - x), x, y);
-    context.restore();
+    const isLine = view.hoverLine === data.line && !data.on_path;
+    this.#node(data, this.x(data.lane), y, isLine);
+    let end = this.width - 8;
+    if (view.now && this.width >= 300) {
+      const font = `11px ${colours.font}`;
+      const text = ago(data.created_at, view.now);
+      end -= this.#widthOf(text, font);
+      this.#words(text, end, y, view.hits.has(row) || row === view.selected || row === view.hover ? colours["ink-2"] : colours["ink-3"], font);
+      end -= 8;
+    }
+    const start = this.gutter + 4;
+    end = this.#chips(data, start, end, y, view) - 4;
+    if (end <= start) return;
+    const words = data.hidden ? "hidden" : data.preview.replaceAll("\n", " ");
+    const isUser = data.role === "user";
+    context.font = `${isUser ? "500 " : data.hidden || data.stale ? "italic " : ""}12.5px ${colours.font}`;
+    context.fillStyle = !data.on_path && row !== view.selected ? colours["ink-3"] : isUser ? colours.ink : colours["ink-2"];
+    if (view.hits.has(row) && !data.on_path) context.fillStyle = colours["ink-2"];
+    context.fillText(this.#fitting(words, end - start), start, y);
   }
 
-  /** A message, in a form for its role. */
-  #dot({ role, lane, hidden, stale }, x, y) {
-    const { context } = this;
-    const r = this.pitch < 8 ? 2.5 : 4.5;
+  /** Whole chips, as many as have room in half of the row, from its end; returns where they begin. */
+  #chips(data, start, end, y, view) {
+    const least = start + (end - start) / 2;
+    const all = [
+      ...data.checkpoints.map((/** @type {string} */ name) => ({ text: `⚑ ${name}`, kind: "flag" })),
+      ...data.branches.map((/** @type {string} */ name) => ({ text: name, kind: name === view.branch ? "on" : "off" })),
+    ];
+    if (data.children > 1) all.push({ text: String(data.children), kind: "fork" });
+    if (data.replaced_by || data.stale) all.push({ text: data.replaced_by ? "replaced" : "stale", kind: "flag" });
+    let left = all.length;
+    for (const { text, kind } of all) {
+      const shown = text.length > 24 ? `${text.slice(0, 23)}…` : text;
+      const width = this.#widthOf(shown, `11px ${this.colours.font}`) + (kind === "fork" ? FORK_PX : 0) + 10;
+      if (end - width - 4 < least) break;
+      end -= width + 4;
+      left -= 1;
+      this.#chip(shown, end, y, width, kind);
+    }
+    if (left > 0) {
+      const text = `+${left}`;
+      const width = this.#widthOf(text, `11px ${this.colours.font}`) + 10;
+      end -= width + 4;
+      this.#chip(text, end, y, width, "off");
+    }
+    return end;
+  }
+
+  #chip(text, x, y, width, kind) {
+    const { context, colours } = this;
+    context.beginPath();
+    context.roundRect(x, y - 9, width, 18, 5);
+    context.lineWidth = 1;
+    context.fillStyle = kind === "on" ? colours["accent-bg"] : colours.panel;
+    context.strokeStyle = kind === "on" ? colours.accent : colours["line-2"];
+    context.fill();
+    context.stroke();
+    const ink = kind === "on" ? colours.accent : kind === "flag" ? colours.warn : colours["ink-2"];
+    this.#words(text, x + 5 + (kind === "fork" ? FORK_PX : 0), y, ink, `11px ${colours.font}`);
+    if (kind !== "fork") return;
+    // Fonts have no sign for it.
+    context.strokeStyle = ink;
+    context.beginPath();
+    context.moveTo(x + 7, y - 5);
+    context.lineTo(x + 7, y + 5);
+    context.moveTo(x + 7, y - 2);
+    context.bezierCurveTo(x + 7, y + 2, x + 12, y - 1, x + 12, y + 5);
+    context.stroke();
+  }
+
+  /** A message, in a form for its role; filled where it is on the path that is read. */
+  #node({ role, on_path, hidden, stale }, x, y, isLine) {
+    const { context, colours } = this;
+    const r = 4;
     context.beginPath();
     if (role === "user") context.rect(x - r, y - r, 2 * r, 2 * r);
-    else if (role === "system" || role === "developer") {
+    else if (role === "tool") {
       context.moveTo(x, y - r - 1);
       context.lineTo(x + r + 1, y);
       context.lineTo(x, y + r + 1);
       context.lineTo(x - r - 1, y);
       context.closePath();
-    } else if (role === "tool") {
+    } else if (role === "system" || role === "developer") {
       context.moveTo(x, y - r);
       context.lineTo(x + r, y + r);
       context.lineTo(x - r, y + r);
       context.closePath();
     } else context.arc(x, y, r, 0, 2 * Math.PI);
-    context.fillStyle = hidden || stale ? this.colours.ground : this.colour(lane);
-    context.strokeStyle = this.colour(lane);
-    context.lineWidth = 1.5;
+    const colour = on_path ? colours.accent : isLine ? colours.l2 : colours.thread;
+    context.fillStyle = on_path && !hidden && !stale ? colour : colours.panel;
+    context.strokeStyle = colour;
+    context.lineWidth = 1.25;
     context.fill();
     context.stroke();
   }
 
   #widthOf(text, font) {
     const key = font + text;
-    let found = this.widths.get(key);
-    if (found === undefined) {
+    let width = this.widths.get(key);
+    if (width === undefined) {
       if (this.widths.size >= MOST_WIDTHS) this.widths.clear();
       this.context.font = font;
-      found = this.context.measureText(text).width;
-      this.widths.set(key, found);
+      width = this.context.measureText(text).width;
+      this.widths.set(key, width);
     }
-    return found;
+    return width;
   }
 
   /** As much of a text as there is room for. The font must be set. */
   #fitting(text, room) {
     const { font } = this.context;
     const width = this.#widthOf(text, font);
+    this.context.font = font;
     if (width <= room) return text;
     for (let count = Math.floor((text.length * room) / width); count > 0; count -= 2) {
       const shown = `${text.slice(0, count).trimEnd()}…`;
@@ -239,58 +322,5 @@ export class Painter {
     this.context.fillStyle = colour;
     this.context.fillText(text, x, y);
     return x + width;
-  }
-
-  #box(text, x, y, colour, isFull, ink) {
-    const { context, colours } = this;
-    const font = `12px ${colours.font}`;
-    const shown = text.length > 28 ? `${text.slice(0, 27)}…` : text;
-    const width = this.#widthOf(shown, font) + 12;
-    context.beginPath();
-    context.roundRect(x, y - 9, width, 18, 9);
-    context.lineWidth = 1;
-    context.strokeStyle = colours[colour];
-    context.fillStyle = isFull ? colours["accent-soft"] : colours.ground;
-    context.fill();
-    context.stroke();
-    this.#words(shown, x + 6, y, colours[ink], font);
-    return x + width + 6;
-  }
-
-  #chip(text, x, y, colour, isFull) {
-    return this.#box(text, x, y, colour, isFull, isFull ? "accent" : "ink");
-  }
-
-  #button(text, x, y, row) {
-    const to = this.#box(text, x, y, "accent", false, "accent");
-    this.buttons.push({ x, to_x: to - 6, row });
-    return to;
-  }
-
-  /** How many answers there are, beside a small fork: fonts have no sign for it. */
-  #fork(count, x, y) {
-    const { context, colours } = this;
-    context.strokeStyle = colours.accent;
-    context.lineWidth = 1.5;
-    context.beginPath();
-    context.moveTo(x + 2, y - 6);
-    context.lineTo(x + 2, y + 6);
-    context.moveTo(x + 2, y - 2);
-    context.bezierCurveTo(x + 2, y + 2, x + 9, y - 1, x + 9, y + 5);
-    context.stroke();
-    return this.#words(String(count), x + 13, y, colours.accent, `600 12px ${colours.font}`) + 8;
-  }
-
-  #flag(name, x, y) {
-    const { context, colours } = this;
-    context.fillStyle = colours.warn;
-    context.fillRect(x, y - 8, 1.5, 16);
-    context.beginPath();
-    context.moveTo(x + 1.5, y - 8);
-    context.lineTo(x + 11, y - 4.5);
-    context.lineTo(x + 1.5, y - 1);
-    context.fill();
-    const shown = name.length > 28 ? `${name.slice(0, 27)}…` : name;
-    return this.#words(shown, x + 14, y, colours.warn, `600 12px ${colours.font}`) + 8;
   }
 }

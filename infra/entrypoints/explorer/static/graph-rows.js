@@ -6,6 +6,8 @@ import { ask } from "./frame.js";
 const WINDOW_ROWS = 256;
 const MOST_WINDOWS = 24;
 const MOST_IDS = 100;
+const MOST_ON_PATH = 20;
+const NO_VERSION = -2;
 
 /**
  * @typedef {{row: number, lane: number}} Point
@@ -25,15 +27,20 @@ export class Rows extends EventTarget {
   /**
    * @param {string} chat
    * @param {string | null} at A position or a time; null for now.
+   * @param {string | null} along What is read: a branch, or a message.
+   * @param {boolean} isPath Whether the rows are those of that path alone.
    */
-  constructor(chat, at) {
+  constructor(chat, at, along, isPath) {
     super();
+    this.along = along;
+    this.isPath = isPath;
     this.path = `${ROOT}/api/v1/chats/${encodeURIComponent(chat)}`;
     this.at = at;
     this.total = 0;
     this.lanes = 0;
     this.version = -1;
     this.active = "";
+    this.isCut = false;
     /** @type {Point | null} */
     this.head = null;
     /** @type {Map<number, Window>} By number, the one used last at the end. */
@@ -41,6 +48,12 @@ export class Rows extends EventTarget {
     /** @type {Set<number>} */
     this.underway = new Set();
     this.stopped = new AbortController();
+  }
+
+  /** Show what was read along another path, or at another moment, until the same rows are here. @param {Rows} other */
+  standIn(other) {
+    ({ total: this.total, lanes: this.lanes, head: this.head, isCut: this.isCut } = other);
+    for (const [number, window] of other.windows) this.windows.set(number, { ...window, version: NO_VERSION });
   }
 
   /** Ask for nothing more, and forget what is underway. */
@@ -53,32 +66,43 @@ export class Rows extends EventTarget {
    * @param {[string, string | number][]} query
    */
   async read(path, query) {
-    const given = new URLSearchParams(query.map(([name, value]) => [name, String(value)]));
-    if (this.at !== null) given.set("as_of", this.at);
-    const answer = await ask(`${this.path}/${path}?${given}`, { signal: this.stopped.signal });
+    const values = new URLSearchParams(query.map(([name, value]) => [name, String(value)]));
+    if (this.at !== null) values.set("as_of", this.at);
+    const answer = await ask(`${this.path}/${path}?${values}`, { signal: this.stopped.signal });
     if (!answer.ok) throw new RowsError(`${path}: ${answer.status}`);
     return answer.json();
   }
 
+  /** The same, where what is read decides about lanes. @param {string} path @param {[string, string | number][]} query */
+  #drawn(path, query) {
+    const along = /** @type {[string, string][]} */ (this.along === null ? [] : [["along", this.along]]);
+    return this.read(path, [...query, ...along]);
+  }
+
+  /** @param {[string, string | number][]} query */
+  #window(query) {
+    return this.#drawn("rows", this.isPath ? [...query, ["only", "path"]] : query);
+  }
+
   /** The row, if it is here. @param {number} row @returns {Row | undefined} */
   get(row) {
-    const found = this.windows.get(Math.floor(row / WINDOW_ROWS));
-    return found?.rows[row - found.first];
+    const window = this.windows.get(Math.floor(row / WINDOW_ROWS));
+    return window?.rows[row - window.first];
   }
 
   /** Read how large the chat is now; windows of an earlier version are read again when they are seen. */
   async refresh() {
-    this.#take(await this.read("rows", [["rows", 1]]));
+    this.#take(await this.#window([["rows", 1]]));
   }
 
   /** @param {number} first @param {number} last @returns {Window[]} Those here that have some of these rows. */
   between(first, last) {
-    const found = [];
+    const windows = [];
     for (let number = Math.floor(first / WINDOW_ROWS); number <= Math.floor(last / WINDOW_ROWS); number++) {
-      const one = this.windows.get(number);
-      if (one) found.push(one);
+      const window = this.windows.get(number);
+      if (window) windows.push(window);
     }
-    return found;
+    return windows;
   }
 
   /** Fetch what is missing of these rows. @param {number} first @param {number} last */
@@ -86,12 +110,12 @@ export class Rows extends EventTarget {
     const from = Math.max(Math.floor(first / WINDOW_ROWS), 0);
     const to = Math.floor(Math.min(last, this.total - 1) / WINDOW_ROWS);
     for (let number = from; number <= to; number++) {
-      const found = this.windows.get(number);
-      if (found) {
+      const window = this.windows.get(number);
+      if (window) {
         this.windows.delete(number);
-        this.windows.set(number, found);
+        this.windows.set(number, window);
       }
-      if (found?.version !== this.version && !this.underway.has(number)) this.#fetch(number);
+      if (window?.version !== this.version && !this.underway.has(number)) this.#fetch(number);
     }
   }
 
@@ -100,7 +124,7 @@ export class Rows extends EventTarget {
     this.underway.add(number);
     let answer;
     try {
-      answer = await this.read("rows", [["first", number * WINDOW_ROWS], ["rows", WINDOW_ROWS]]);
+      answer = await this.#window([["first", number * WINDOW_ROWS], ["rows", WINDOW_ROWS]]);
     } catch (error) {
       if (!this.stopped.signal.aborted) this.dispatchEvent(new CustomEvent("failure", { detail: error }));
       return;
@@ -120,7 +144,7 @@ export class Rows extends EventTarget {
   #take(answer) {
     const isNew = answer.version > this.version;
     if (isNew) {
-      ({ version: this.version, total: this.total, lanes: this.lanes, active: this.active, head: this.head } = answer);
+      ({ version: this.version, total: this.total, lanes: this.lanes, active: this.active, head: this.head, is_cut: this.isCut } = answer);
     }
     this.dispatchEvent(new CustomEvent("change", { detail: { isNew } }));
   }
@@ -133,28 +157,36 @@ export class Rows extends EventTarget {
   /** @param {string[]} ids @returns {Promise<Map<string, number>>} */
   async rowsOf(ids) {
     /** @type {Map<string, number>} */
-    const found = new Map();
+    const rows = new Map();
+    if (this.isPath) {
+      // By depth: of each the window that has it in its middle says where it is; those that are not on the path have no row.
+      for (const id of ids.slice(0, MOST_ON_PATH)) {
+        const near = await this.#window([["rows", 1], ["around", id]]).catch(() => null);
+        if (near?.rows[0]?.id === id) rows.set(id, near.rows[0].row);
+      }
+      return rows;
+    }
     for (let start = 0; start < ids.length; start += MOST_IDS) {
       const part = ids.slice(start, start + MOST_IDS);
       const answer = await this.read("rows/numbers", part.map((id) => ["id", id]));
-      for (const [id, row] of Object.entries(answer.rows)) found.set(id, row);
+      for (const [id, row] of Object.entries(answer.rows)) rows.set(id, row);
     }
-    return found;
+    return rows;
   }
 
   /** The next branch point, or the one before; null at the end. @param {number} row @param {1 | -1} way */
   async fork(row, way) {
-    const { points } = await this.read("branch-points", [[way > 0 ? "after" : "above", row], ["limit", 1]]);
+    const { points } = await this.#drawn("branch-points", [[way > 0 ? "after" : "above", row], ["limit", 1]]);
     return points[0] ?? null;
   }
 
   /** @param {number} height */
   strip(height) {
-    return this.read("rows/strip", [["height", height]]);
+    return this.#drawn("rows/strip", [["height", height]]);
   }
 
-  /** @param {string} id @returns {Promise<{line: number, lane: number, count: number, spans: [number, number][]}>} */
-  line(id) {
-    return this.read(`rows/lines/${encodeURIComponent(id)}`, []);
+  /** The lines that are cut over a row. @param {number} row @returns {Promise<{row: number, id: string, preview: string, branches: string[]}[]>} */
+  bundled(row) {
+    return this.#drawn(`rows/bundles/${row}`, []);
   }
 }

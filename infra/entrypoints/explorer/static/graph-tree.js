@@ -2,16 +2,16 @@
 
 /** @typedef {import("./graph-rows.js").Row} Row */
 
-/** What is read of a row. @param {Row} row @param {number} folded */
-export function spoken(row, folded) {
-  const said = [`${row.role}: ${row.hidden ? "hidden" : row.preview}`];
-  if (row.branches.length) said.push(`head of ${row.branches.join(", ")}`);
-  if (row.checkpoints.length) said.push(`checkpoint ${row.checkpoints.join(", ")}`);
-  if (row.children > 1) said.push(`${row.children} answers`);
-  if (row.replaced_by) said.push("replaced");
-  else if (row.stale) said.push("stale");
-  if (folded) said.push(`${folded - 1} folded`);
-  return said.join("; ");
+/** What is read aloud of a row. @param {Row} row */
+export function spoken(row) {
+  const words = [`${row.role}: ${row.hidden ? "hidden" : row.preview}`];
+  if (row.on_path) words.push("on the read path");
+  if (row.branches.length) words.push(`head of ${row.branches.join(", ")}`);
+  if (row.checkpoints.length) words.push(`checkpoint ${row.checkpoints.join(", ")}`);
+  if (row.children > 1) words.push(`${row.children} answers`);
+  if (row.replaced_by) words.push("replaced");
+  else if (row.stale) words.push("stale");
+  return words.join("; ");
 }
 
 export class Tree {
@@ -30,21 +30,19 @@ export class Tree {
     const seen = new Set();
     /** @type {HTMLElement | null} */
     let last = null;
-    for (const { row, place, data, folded } of rows) {
+    for (const { row, data } of rows) {
       if (!data) continue;
       seen.add(row);
       const item = this.items.get(row) ?? this.#made(row);
       const after = last ? last.nextSibling : this.element.firstChild;
       if (item !== after && !(item.contains(document.activeElement) && item.isConnected)) this.element.insertBefore(item, after);
-      const text = spoken(data, folded);
+      const text = spoken(data);
       if (item.textContent !== text) item.textContent = text;
       item.tabIndex = row === current ? 0 : -1;
       item.setAttribute("aria-level", String(data.lane + 1));
       item.setAttribute("aria-setsize", String(total));
-      item.setAttribute("aria-posinset", String(place + 1));
+      item.setAttribute("aria-posinset", String(row + 1));
       item.setAttribute("aria-selected", String(row === selected));
-      if (data.line === row && data.parents.length) item.setAttribute("aria-expanded", String(!folded));
-      else item.removeAttribute("aria-expanded");
       last = item;
     }
     for (const [row, item] of this.items) {

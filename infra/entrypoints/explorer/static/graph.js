@@ -1,44 +1,45 @@
-// <cl-graph chat at branch selected hits>: a chat as a git graph, one message a row, each branch in a lane.
+// <cl-graph chat at along branch selected hits only>: a chat as a git graph, one message a row, each branch in a lane.
 
 import { announce } from "./frame.js";
-import { Folds } from "./graph-folds.js";
 import { MapPainter } from "./graph-map.js";
 import { Painter, coloursOf } from "./graph-paint.js";
 import { Rows } from "./graph-rows.js";
 import { Scroll } from "./graph-scroll.js";
 import { Tree } from "./graph-tree.js";
 
-const ROW_PX = 28;
-const MAP_PX = 56;
+const ROW_PX = 26;
+const MAP_PX = 40;
 const MOST_MAP_PX = 1000;
 const TREE_MS = 120;
 const LOOKAHEAD = 3;
+const TIP_MS = 400;
+const MINUTE_MS = 60_000;
 
 /** @typedef {import("./graph-rows.js").Row} Row */
 
 /**
- * Attributes: `chat`, its id. `at`, a position or a time; without it the present. `branch`, whose head is shown first.
+ * Attributes: `chat`, its id. `at`, a position or a time; without it the present. `along`, the branch or message whose path is
+ * read, and has lane 0. `branch`, whose chip is lit. `only`, with `path` the rows are that path alone, by depth.
  * `selected`, the id of a message. `hits`, ids of messages, as a JSON array or with blanks between them.
  *
  * Events, which bubble: `cl-select` when a row was chosen, `cl-open` when it is to be opened, `cl-fork` when `[` or `]` went
  * to a branch point; the detail is `{id, row}`. `cl-ready` after the first rows were drawn, and `cl-error` with an `Error`.
  */
 export class ClGraph extends HTMLElement {
-  static observedAttributes = ["chat", "at", "branch", "selected", "hits"];
+  static observedAttributes = ["chat", "at", "along", "branch", "selected", "hits", "only"];
 
   constructor() {
     super();
     this.rowPx = ROW_PX;
-    this.folds = new Folds();
     /** @type {Rows | null} */
     this.rows = null;
     /** @type {number | null} */
     this.chosen = null;
     /** @type {number | null} */
     this.hover = null;
-    /** @type {Map<string, number>} The rows of the hits. */
-    this.found = new Map();
+    /** The rows of the hits. @type {Set<number>} */
     this.hits = new Set();
+    this.tipTimer = 0;
     this.strip = null;
     this.frame = 0;
     this.treeTimer = 0;
@@ -60,12 +61,15 @@ export class ClGraph extends HTMLElement {
     this.media = ["(prefers-color-scheme: dark)", "(forced-colors: active)"].map((query) => matchMedia(query));
     for (const media of this.media) media.addEventListener("change", this.recolour);
     document.addEventListener("cl-theme", this.recolour);
+    this.minutes = setInterval(() => this.#draw(), MINUTE_MS);
     this.#resize();
-    this.#load();
+    this.#load({ isMoved: true });
   }
 
   disconnectedCallback() {
     this.sized?.disconnect();
+    clearInterval(this.minutes);
+    clearTimeout(this.tipTimer);
     for (const media of this.media ?? []) media.removeEventListener("change", this.recolour);
     document.removeEventListener("cl-theme", this.recolour);
     this.rows?.stop();
@@ -79,7 +83,8 @@ export class ClGraph extends HTMLElement {
   /** @param {string} name @param {string | null} before @param {string | null} now */
   attributeChangedCallback(name, before, now) {
     if (!this.isConnected || before === now || !this.scroll) return;
-    if (name === "chat" || name === "at") this.#load();
+    if (name === "chat" || name === "only") this.#load({ isMoved: true });
+    else if (name === "at" || name === "along") this.#load({ isMoved: false });
     else if (name === "selected") this.#show(now);
     else if (name === "hits") this.#findHits();
     else this.#draw();
@@ -107,35 +112,12 @@ export class ClGraph extends HTMLElement {
   async toFork(way) {
     await this.#try(async (rows) => {
       const from = this.chosen ?? this.#rowAt(way > 0 ? 0 : this.scroll.view);
-      let point = await rows.fork(from, way);
-      while (point && (point.row === null || this.folds.isHidden(point.row))) {
-        point = point.row === null ? null : await rows.fork(point.row, way);
-      }
-      if (point === null) announce(way > 0 ? "no later fork" : "no earlier fork");
+      const point = await rows.fork(from, way);
+      if (point === null || point.row === null) announce(way > 0 ? "no later fork" : "no earlier fork");
       else {
         this.#choose(point.row, { isSeen: true });
         this.#tell("cl-fork", point.row, point.id);
       }
-    });
-  }
-
-  /** Fold the line of a row away, or show it again. @param {number} row */
-  async toggle(row) {
-    const data = this.rows?.get(row);
-    if (!data) return;
-    if (this.folds.lines.has(data.line)) this.folds.unfold(data.line);
-    else {
-      if (data.parents.length === 0 || !(await this.#fold(data.id))) return;
-      if (this.folds.isHidden(this.chosen ?? -1)) this.#choose(data.line, { isSeen: false });
-    }
-    this.#resized();
-  }
-
-  /** @param {string} id @returns {Promise<boolean>} */
-  async #fold(id) {
-    return this.#try(async (rows) => {
-      const line = await rows.line(id);
-      if (line.line > 0) this.folds.fold(id, line);
     });
   }
 
@@ -159,9 +141,9 @@ export class ClGraph extends HTMLElement {
 
   #build() {
     const make = (/** @type {string} */ tag, /** @type {string} */ name) => {
-      const made = document.createElement(tag);
-      made.className = name;
-      return made;
+      const element = document.createElement(tag);
+      element.className = name;
+      return element;
     };
     const scroller = make("div", "cl-graph-scroll");
     const pin = make("div", "cl-graph-pin");
@@ -173,14 +155,19 @@ export class ClGraph extends HTMLElement {
     const space = make("div", "cl-graph-space");
     this.map = /** @type {HTMLCanvasElement} */ (make("canvas", "cl-graph-map"));
     this.map.setAttribute("aria-hidden", "true");
+    this.tip = make("div", "cl-graph-tip");
+    this.tip.hidden = true;
+    this.tip.setAttribute("aria-hidden", "true");
+    this.list = make("ul", "bundled");
+    this.list.hidden = true;
     pin.append(canvas, tree);
     scroller.append(pin, space);
-    this.append(scroller, this.map);
+    this.append(scroller, this.map, this.tip, this.list);
     this.painter = new Painter(canvas, ROW_PX);
     this.mapPainter = new MapPainter(this.map);
     this.tree = new Tree(tree);
     this.scroll = new Scroll(scroller, space, () => this.#moved());
-    canvas.addEventListener("pointermove", (event) => this.#hovered(this.#rowAt(event.offsetY)));
+    canvas.addEventListener("pointermove", (event) => this.#hovered(this.#rowAt(event.offsetY), event));
     canvas.addEventListener("pointerleave", () => this.#hovered(null));
     canvas.addEventListener("click", (event) => this.#clicked(event));
     canvas.addEventListener("dblclick", () => this.#open());
@@ -190,7 +177,7 @@ export class ClGraph extends HTMLElement {
     tree.addEventListener("click", (event) => this.#item(event));
     const go = (/** @type {PointerEvent} */ event) => {
       const part = event.offsetY / Math.max(this.map.clientHeight, 1);
-      this.scroll.to(this.folds.place(Math.floor(part * (this.rows?.total ?? 0))) * ROW_PX - this.scroll.view / 2);
+      this.scroll.to(Math.floor(part * (this.rows?.total ?? 0)) * ROW_PX - this.scroll.view / 2);
     };
     this.map.addEventListener("pointerdown", (event) => {
       this.map.setPointerCapture(event.pointerId);
@@ -199,22 +186,31 @@ export class ClGraph extends HTMLElement {
     this.map.addEventListener("pointermove", (event) => event.buttons && go(event));
   }
 
-  async #load() {
+  /** @param {{isMoved: boolean}} how Whether it is opened anew, and not just drawn along another path or at another moment. */
+  async #load({ isMoved }) {
     this.rows?.stop();
     const chat = this.getAttribute("chat");
-    this.folds = new Folds();
-    this.chosen = null;
-    this.strip = null;
-    this.isReady = false;
+    if (isMoved) {
+      this.chosen = null;
+      this.isReady = false;
+      this.strip = null;
+    }
     if (chat === null) {
       this.rows = null;
       return;
     }
-    const rows = (this.rows = new Rows(chat, this.getAttribute("at")));
+    const isPath = this.getAttribute("only") === "path";
+    const rows = new Rows(chat, this.getAttribute("at"), this.getAttribute("along"), isPath);
+    if (!isMoved && this.rows) rows.standIn(this.rows);
+    this.rows = rows;
     rows.addEventListener("change", (event) => this.#came(/** @type {CustomEvent} */ (event).detail.isNew));
     rows.addEventListener("failure", (event) => this.#fail(/** @type {CustomEvent} */ (event).detail));
     await this.#try(async () => {
       await rows.refresh();
+      if (!isMoved) {
+        await this.#choosePresent(rows);
+        return;
+      }
       const row = await this.#firstRow(rows);
       if (row !== null) this.scroll.to((row + 1) * ROW_PX - this.scroll.view * 0.75);
       if (this.getAttribute("selected") !== null && row !== null) this.chosen = row;
@@ -222,19 +218,21 @@ export class ClGraph extends HTMLElement {
     await this.#findHits();
   }
 
-  /** Where it is opened: at the selected message, else at the head of the branch, else of the active one. @param {Rows} rows */
+  /** The chosen message at another moment or on another path: its row, where it is there. @param {Rows} rows */
+  async #choosePresent(rows) {
+    const selected = this.getAttribute("selected");
+    if (selected === null) return;
+    const row = await rows.rowOf(selected);
+    if (rows === this.rows) this.chosen = row;
+  }
+
+  /** Where it is opened: at the selected message, else at the end of the path that is read. @param {Rows} rows */
   async #firstRow(rows) {
     const selected = this.getAttribute("selected");
     if (selected) {
-      const found = await rows.rowOf(selected);
-      if (found !== null) return found;
+      const row = await rows.rowOf(selected);
+      if (row !== null) return row;
       this.removeAttribute("selected");
-    }
-    const branch = this.getAttribute("branch");
-    if (branch && branch !== rows.active) {
-      const { head_message_id: head } = await rows.read(`branches/${encodeURIComponent(branch)}`, []);
-      const found = head === null ? null : await rows.rowOf(head);
-      if (found !== null) return found;
     }
     return rows.head?.row ?? null;
   }
@@ -253,9 +251,6 @@ export class ClGraph extends HTMLElement {
       const row = await rows.rowOf(id);
       if (row === null) return;
       isThere = true;
-      for (const [line, { spans }] of this.folds.lines) {
-        if (row !== line && spans.some(([first, last]) => first <= row && row <= last)) this.folds.unfold(line);
-      }
       this.#resized();
       this.#choose(row, { isSeen: true, isTold: false });
     });
@@ -263,14 +258,12 @@ export class ClGraph extends HTMLElement {
   }
 
   async #findHits() {
-    const given = this.getAttribute("hits")?.trim() ?? "";
-    const ids = given.startsWith("[") ? JSON.parse(given) : given.split(/\s+/).filter(Boolean);
-    this.found = new Map();
+    const text = this.getAttribute("hits")?.trim() ?? "";
+    const ids = text.startsWith("[") ? JSON.parse(text) : text.split(/\s+/).filter(Boolean);
     this.hits = new Set();
     if (ids.length) {
       await this.#try(async (rows) => {
-        this.found = await rows.rowsOf(ids);
-        this.hits = new Set(this.found.values());
+        this.hits = new Set((await rows.rowsOf(ids)).values());
       });
     }
     this.#draw();
@@ -281,7 +274,6 @@ export class ClGraph extends HTMLElement {
     const rows = this.rows;
     if (!rows) return;
     if (isNew) {
-      for (const { id } of this.folds.lines.values()) this.#fold(id).then(() => this.#resized());
       clearTimeout(this.stripTimer);
       this.stripTimer = setTimeout(() => this.#readStrip(), this.strip ? 500 : 0);
       this.#resized();
@@ -301,15 +293,18 @@ export class ClGraph extends HTMLElement {
   #resized() {
     const rows = this.rows;
     if (!rows) return;
-    this.painter.setLanes(rows.lanes);
-    const height = (rows.total - this.folds.hidden) * ROW_PX;
+    const height = rows.total * ROW_PX;
+    // The map is for what does not fit.
+    const isMapped = height > this.clientHeight;
+    if (this.map.hidden === isMapped) {
+      this.map.hidden = !isMapped;
+      this.#resize();
+    }
     this.scroll.resize(height);
-    // No empty space below a short chat; `min-height` still holds. Two more are the border's.
-    this.style.maxHeight = rows.total ? `${height + 2}px` : "";
   }
 
   #resize() {
-    const width = this.clientWidth - MAP_PX;
+    const width = this.clientWidth - (this.map.hidden ? 0 : MAP_PX);
     const height = this.clientHeight;
     if (width <= 0 || height <= 0) return;
     this.painter.resize(width, height, devicePixelRatio || 1);
@@ -332,33 +327,34 @@ export class ClGraph extends HTMLElement {
 
   /** The row at a height of the canvas. @param {number} y */
   #rowAt(y) {
-    const place = Math.floor((this.scroll.top + y) / ROW_PX);
-    const last = (this.rows?.total ?? 0) - this.folds.hidden - 1;
-    return this.folds.row(Math.max(Math.min(place, last), 0));
+    const row = Math.floor((this.scroll.top + y) / ROW_PX);
+    return Math.max(Math.min(row, (this.rows?.total ?? 0) - 1), 0);
   }
 
   #paint() {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
-    const { rows, scroll, painter, folds } = this;
+    const { rows, scroll, painter } = this;
     if (!rows || !painter.width) return;
-    const places = rows.total - folds.hidden;
     const first = Math.max(Math.floor(scroll.top / ROW_PX) - 1, 0);
-    const last = Math.min(Math.ceil((scroll.top + scroll.view) / ROW_PX) + 1, places - 1);
+    const last = Math.min(Math.ceil((scroll.top + scroll.view) / ROW_PX) + 1, rows.total - 1);
     const shown = [];
-    for (let place = first; place <= last; place++) {
-      const row = folds.row(place);
-      shown.push({ place, row, data: rows.get(row), folded: folds.lines.get(row)?.count ?? 0 });
-    }
-    if (shown.length) this.#want(shown[0].row, shown[shown.length - 1].row, shown);
-    const y = (/** @type {number} */ row) => folds.place(row) * ROW_PX + ROW_PX / 2 - scroll.top;
+    for (let row = first; row <= last; row++) shown.push({ row, data: rows.get(row) });
+    if (shown.length) this.#want(first, last);
+    const windows = shown.length ? rows.between(first, last) : [];
+    const near = (/** @type {{row: number, to_row: number}} */ part) => part.row <= last && part.to_row >= first;
     painter.paint({
       top: scroll.top,
+      now: Date.now(),
+      lanes: rows.lanes,
       rows: shown,
-      edges: this.#edges(shown),
-      y,
+      edges: windows.flatMap(({ edges }) => edges).filter(near),
+      bundle: windows.flatMap(({ bundle }) => bundle).filter(near),
+      isCut: rows.isCut,
       selected: this.chosen,
       hover: this.hover,
+      hoverLine: this.hover === null ? null : (rows.get(this.hover)?.line ?? null),
+      head: rows.head?.row ?? -1,
       hasFocus: this.tree.hasFocus,
       hits: this.hits,
       branch: this.getAttribute("branch") ?? rows.active,
@@ -371,23 +367,13 @@ export class ClGraph extends HTMLElement {
     }
   }
 
-  /** Fetch what is seen, and some of what comes next. */
-  #want(first, last, shown) {
+  /** Fetch what is seen, and some of what comes next. @param {number} first @param {number} last */
+  #want(first, last) {
     const rows = /** @type {Rows} */ (this.rows);
-    for (const { row } of shown) if (!rows.get(row)) rows.want(row, row);
     const ahead = (last - first + 1) * LOOKAHEAD;
-    if (last - first < 2 * shown.length) rows.want(first, last);
+    rows.want(first, last);
     if (this.way > 0) rows.want(last + 1, last + ahead);
     else rows.want(Math.max(first - ahead, 0), first);
-  }
-
-  /** The edges that are seen. */
-  #edges(shown) {
-    const rows = /** @type {Rows} */ (this.rows);
-    if (!shown.length) return [];
-    const [top, bottom] = [shown[0].row, shown[shown.length - 1].row];
-    const edges = rows.between(top, bottom).flatMap((window) => window.edges);
-    return edges.filter((edge) => edge.row <= bottom && edge.to_row >= top && !this.folds.isHidden(edge.to_row));
   }
 
   #paintMap(shown) {
@@ -407,17 +393,16 @@ export class ClGraph extends HTMLElement {
   #showTree(shown) {
     const rows = this.rows;
     if (!rows) return;
-    const total = rows.total - this.folds.hidden;
     const current = this.chosen;
     const all = [...shown];
     const away = current !== null && !shown.some(({ row }) => row === current) ? rows.get(current) : undefined;
     if (current !== null && away) {
-      const entry = { place: this.folds.place(current), row: current, data: away, folded: this.folds.lines.get(current)?.count ?? 0 };
+      const entry = { row: current, data: away };
       if (all.length && current < all[0].row) all.unshift(entry);
       else all.push(entry);
     }
     const first = all.find(({ data, row }) => data && (current === null || row === current)) ?? all.find(({ data }) => data);
-    this.tree.show(all, { total, current: first?.row ?? -1, selected: this.chosen });
+    this.tree.show(all, { total: rows.total, current: first?.row ?? -1, selected: this.chosen });
     if (this.toFocus && this.chosen !== null && rows.get(this.chosen)) {
       this.toFocus = false;
       this.tree.focus(this.chosen);
@@ -428,7 +413,7 @@ export class ClGraph extends HTMLElement {
   #choose(row, { isSeen, isTold = true }) {
     this.chosen = row;
     if (isSeen) {
-      const y = this.folds.place(row) * ROW_PX;
+      const y = row * ROW_PX;
       const { top, view } = this.scroll;
       if (y < top || y + ROW_PX > top + view) {
         const isNear = y > top - 2 * view && y < top + 3 * view;
@@ -442,18 +427,18 @@ export class ClGraph extends HTMLElement {
 
   /** @param {string} name @param {number} row @param {string} [id] */
   #tell(name, row, id) {
-    const known = id ?? this.rows?.get(row)?.id;
-    if (known !== undefined) {
-      if (name === "cl-select") this.setAttribute("selected", known);
-      this.dispatchEvent(new CustomEvent(name, { bubbles: true, detail: { id: known, row } }));
+    const message = id ?? this.rows?.get(row)?.id;
+    if (message !== undefined) {
+      if (name === "cl-select") this.setAttribute("selected", message);
+      this.dispatchEvent(new CustomEvent(name, { bubbles: true, detail: { id: message, row } }));
       return;
     }
     // Its window is on the way.
     const told = () => {
-      const found = this.rows?.get(row);
-      if (!found) return;
+      const come = this.rows?.get(row);
+      if (!come) return;
       this.rows?.removeEventListener("change", told);
-      if (this.chosen === row) this.#tell(name, row, found.id);
+      if (this.chosen === row) this.#tell(name, row, come.id);
     };
     this.rows?.addEventListener("change", told);
   }
@@ -462,23 +447,67 @@ export class ClGraph extends HTMLElement {
     if (this.chosen !== null) this.#tell("cl-open", this.chosen);
   }
 
-  /** @param {number | null} row */
-  #hovered(row) {
+  /** @param {number | null} row @param {PointerEvent} [event] */
+  #hovered(row, event) {
     if (row === this.hover) return;
     this.hover = row;
+    this.tip.hidden = true;
+    clearTimeout(this.tipTimer);
+    if (row !== null && event) this.tipTimer = setTimeout(() => this.#showTip(row, event), TIP_MS);
     this.#draw();
+  }
+
+  /** @param {number} row @param {PointerEvent} event */
+  #showTip(row, event) {
+    const data = this.rows?.get(row);
+    if (!data || row !== this.hover) return;
+    const branches = data.branches.length ? `${data.branches.join(", ")} · ` : "";
+    const answers = data.children > 1 ? ` · ${data.children} answers` : "";
+    const when = new Date(data.created_at).toLocaleString("en", { dateStyle: "medium", timeStyle: "medium" });
+    this.tip.textContent = `${branches}${data.role} · ${when}${answers}`;
+    this.tip.hidden = false;
+    this.tip.style.left = `${Math.max(Math.min(event.offsetX + 12, this.clientWidth - this.tip.offsetWidth - 4), 0)}px`;
+    this.tip.style.top = `${Math.max(Math.min(event.offsetY + 16, this.clientHeight - this.tip.offsetHeight - 4), 0)}px`;
   }
 
   /** @param {MouseEvent} event */
   #clicked({ offsetX, offsetY }) {
-    if (!this.rows?.total || offsetY + this.scroll.top >= this.scroll.height) return;
-    const row = this.#rowAt(offsetY);
-    const button = this.painter.buttons.find((one) => one.row === row && one.x <= offsetX && offsetX <= one.to_x);
-    if (button) this.toggle(row);
-    else {
-      this.toFocus = true;
-      this.#choose(row, { isSeen: true });
+    this.list.hidden = true;
+    if (!this.rows?.total) return;
+    const chip = this.painter.bundles.find(({ x, to_x, y }) => x <= offsetX && offsetX <= to_x && Math.abs(offsetY - y) <= 12);
+    if (chip) {
+      this.#openBundle(chip);
+      return;
     }
+    if (offsetY + this.scroll.top >= this.scroll.height) return;
+    this.toFocus = true;
+    this.#choose(this.#rowAt(offsetY), { isSeen: true });
+  }
+
+  /** The lines that are cut there, to be chosen. @param {import("./graph-paint.js").Chip} chip */
+  async #openBundle(chip) {
+    await this.#try(async (rows) => {
+      const lines = await rows.bundled(chip.row);
+      this.list.replaceChildren(
+        ...lines.map(({ id, row, preview, branches }) => {
+          const button = document.createElement("button");
+          button.type = "button";
+          button.textContent = [branches[0], preview].filter(Boolean).join(" · ");
+          button.addEventListener("click", () => {
+            this.list.hidden = true;
+            this.#choose(row, { isSeen: true, isTold: false });
+            this.#tell("cl-select", row, id);
+          });
+          const item = document.createElement("li");
+          item.append(button);
+          return item;
+        }),
+      );
+      this.list.hidden = false;
+      this.list.style.left = `${chip.x}px`;
+      this.list.style.top = `${Math.max(Math.min(chip.y, this.clientHeight - this.list.offsetHeight - 8), 0)}px`;
+      this.list.querySelector("button")?.focus();
+    });
   }
 
   /** @param {FocusEvent} event */
@@ -497,13 +526,12 @@ export class ClGraph extends HTMLElement {
   /** @param {KeyboardEvent} event */
   #key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const { folds } = this;
-    const total = (this.rows?.total ?? 0) - folds.hidden;
+    const total = this.rows?.total ?? 0;
     const at = this.chosen ?? this.#rowAt(0);
-    const place = this.chosen === null ? folds.place(at) - 1 : folds.place(at);
+    const place = this.chosen === null ? at - 1 : at;
     const page = Math.max(Math.floor(this.scroll.view / ROW_PX) - 1, 1);
     const to = (/** @type {number} */ wanted) => {
-      if (total) this.#choose(folds.row(Math.max(Math.min(wanted, total - 1), 0)), { isSeen: true });
+      if (total) this.#choose(Math.max(Math.min(wanted, total - 1), 0), { isSeen: true });
     };
     /** @type {Record<string, () => unknown>} */
     const keys = {
@@ -514,8 +542,6 @@ export class ClGraph extends HTMLElement {
       Home: () => to(0),
       End: () => to(total - 1),
       ArrowLeft: () => this.#toParent(at),
-      ArrowRight: () => folds.lines.has(at) && this.toggle(at),
-      "-": () => this.toggle(at),
       "[": () => this.toFork(-1),
       "]": () => this.toFork(1),
       Enter: () => this.#open(),

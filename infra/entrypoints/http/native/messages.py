@@ -79,10 +79,20 @@ def add_messages(call: HttpCall, chat_id: str, body: Nodes) -> list[Message]:
 
 
 def get_page(
-    call: HttpCall, chat_id: str, branch: str | None = None, limit: Limit = 50, before: str | None = None
+    call: HttpCall,
+    chat_id: str,
+    branch: str | None = None,
+    limit: Limit = 50,
+    before: str | None = None,
+    along: str | None = None,
+    first: Annotated[int, msgspec.Meta(ge=0, le=2**32)] | None = None,
 ) -> Page:
-    """Read a part of the chain of a branch, the newest first to be asked for, with the versions of each message."""
-    return call.reader.get_page(chat_id, branch=branch, limit=limit, before=before)
+    """
+    Read a part of the chain of a branch, the newest first to be asked for, with the versions of each message.
+
+    In place of `branch`, `along` names a branch or a message. In place of `before`, `first` is a depth, counted from 0.
+    """
+    return call.reader.get_page(chat_id, branch=branch, limit=limit, before=before, along=along, first=first)
 
 
 class Translation(msgspec.Struct):

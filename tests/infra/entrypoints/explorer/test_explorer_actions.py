@@ -138,7 +138,7 @@ def test_edit(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
 
     assert head is not None
     assert (head.text, head.parent_id, head.name) == ("Tallinn,\n<b>then</b> Riga", "t1", "assistant")
-    assert "2/2" in page.text
+    assert "2 of 2" in page.text
     run_python(browser, "/c/trip.json?m=t2", "edit", blocking)
     assert len(blocking.versions("t2").ids) == 3
 
@@ -167,6 +167,18 @@ def test_edit_keeps_the_form_of_a_message(
 
     assert found is not None
     assert str(found.data) == str(data).replace("'old'", "'new'")
+
+
+def test_edit_is_named_after_the_branch_that_is_read(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """Whichever is active: the reader of `other` gets a version of it."""
+    blocking.append("trip", [assistant("Tallinn", id="o2")], branch="other")
+    active = blocking.get_active_branch("trip")
+    send(browser, "/c/trip?m=o2&branch=other", "edit", text="Tartu")
+    edited = blocking.get_active_branch("trip")
+
+    assert active is not None
+    assert edited is not None
+    assert (active.name, edited.name) == ("main", "other-v2")
 
 
 def test_edit_of_what_has_no_text(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
@@ -276,14 +288,15 @@ def test_approve(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
 
 
 def test_delete(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
-    """A chat is deleted when that was confirmed, and not before."""
+    """A chat is deleted when its id was typed, and not before."""
     form = forms_of(browser.get("/c/trip"))["delete-chat"]
+    assert browser.post("/do/delete-chat", data=form | {"confirmed": "other"}).status_code == 422
     refused = browser.post("/do/delete-chat", data=form)
     assert (422, True) == (refused.status_code, blocking.get_chat("trip") is not None)
-    send(browser, "/c/trip", "delete-chat", is_sure="true")
+    send(browser, "/c/trip", "delete-chat", confirmed="trip")
 
     assert blocking.get_chat("trip") is None
-    assert browser.post("/do/delete-chat", data=form | {"is_sure": "true"}).status_code == 404
+    assert browser.post("/do/delete-chat", data=form | {"confirmed": "trip"}).status_code == 404
 
 
 def test_everything_is_in_the_history(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
@@ -333,9 +346,9 @@ FORMS: dict[str, dict[str, str]] = {
     "annotate": {"chat_id": "trip", "message_id": "t1", "hidden": "true", "before": "{}"},
     "begin": {"chat_id": "trip", "message_id": "t1", "edited": "t2"},
     "approve": {"chat_id": "trip", "regeneration_id": "none"},
-    "delete-chat": {"chat_id": "trip", "is_sure": "true"},
-    "delete-thread": {"thread_id": THREAD, "is_sure": "true"},
-    "delete-state": {"state_id": STATE, "is_sure": "true"},
+    "delete-chat": {"chat_id": "trip", "confirmed": "trip"},
+    "delete-thread": {"thread_id": THREAD, "confirmed": THREAD},
+    "delete-state": {"state_id": STATE, "confirmed": STATE},
 }
 
 

@@ -1,5 +1,6 @@
 """The page of a chat: paths through it, versions, moments and the steps of its slider."""
 
+import re
 import time
 from collections.abc import Generator, Mapping
 from datetime import UTC, datetime
@@ -36,21 +37,44 @@ def pages(ledger: chatledger.AsyncLedger) -> Generator[httpx.Client]:
 
 
 def ids_of(page: httpx.Response) -> list[str]:
-    return [item["entry"]["message"]["id"] for item in page.json()["entries"]]
+    return [item["entry"]["message"]["id"] for item in page.json()["part"]["entries"]]
 
 
-def test_whole_path_is_read_backwards(pages: httpx.Client) -> None:
-    """Part by part, the path is the chain of the branch."""
-    found: list[str] = []
-    query = ""
-    while True:
-        page = pages.get(f"/c/trip.json?branch=main{query}")
-        found = ids_of(page) + found
-        if page.json()["before"] is None:
-            break
-        query = f"&before={page.json()['before']}"
+def test_whole_path_is_read_in_parts(pages: httpx.Client) -> None:
+    """Part by part, backwards by links and forwards by depth, the path is the chain of the branch."""
+    chain = ["t1", "t2", *(f"long-{number}" for number in range(120))]
+    part = pages.get("/c/trip.json?branch=main").json()["part"]
+    backwards = [item["entry"]["message"]["id"] for item in part["entries"]]
+    assert (part["first"], part["count"]) == (72, 122)
+    while part["first"]:
+        part = pages.get(f"/c/trip.json?branch=main&first={max(part['first'] - 50, 0)}").json()["part"]
+        backwards = [item["entry"]["message"]["id"] for item in part["entries"]] + backwards
 
-    assert found == ["t1", "t2", *(f"long-{number}" for number in range(120))]
+    assert list(dict.fromkeys(backwards)) == chain
+    forwards = [
+        item["entry"]["message"]["id"]
+        for first in range(0, 122, 50)
+        for item in pages.get(f"/c/trip/path.json?along=main&first={first}").json()["entries"]
+    ]
+    assert forwards == chain
+    assert pages.get("/c/trip/path.json?along=t2").json()["count"] == 2
+    assert pages.get("/c/trip/path.json?first=500").json()["entries"] == []
+    block = pages.get("/c/trip/path?along=main&first=100&rows=3&m=long-99").text
+    assert block.count("<article") == 3
+    assert 'data-first="100"' in block
+    assert 'aria-posinset="101"' in block
+    assert re.search(r'data-message="long-99"[^>]*\bchosen\b', block)
+
+
+def test_ways_on_and_edits(pages: httpx.Client) -> None:
+    """Where the conversation went on beside a message, with a branch of each; and what an edit changed, word by word."""
+    ways = pages.get("/c/trip/ways.json?m=t3").json()
+    text = pages.get("/c/trip/edited?m=t3").text
+
+    assert [(way["id"], way["branches"]) for way in ways["ways"]] == [("t2", ["main"]), ("t3", ["other"]), ("lost", [])]
+    assert pages.get("/c/trip/ways.json?m=t1").json()["ways"] == []
+    assert "<del>Riga</del><ins>Tallinn</ins>" in text
+    assert pages.get("/c/trip/edited?m=long-3").status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -71,21 +95,22 @@ def test_path_leads_through_a_message(pages: httpx.Client, query: str, branch: s
     page = pages.get(f"/c/trip.json{query}")
 
     assert page.json()["branch"] == branch
-    assert ids_of(page)[-1] == last
+    ids = ids_of(page)
+    assert last in ids if last == "long-3" else ids[-1] == last
 
 
 def test_lost_message_is_read_to_its_root(pages: httpx.Client) -> None:
     """The path of a message that no branch has is its chain; far from the head, one gets to the end of the branch."""
     assert ids_of(pages.get("/c/trip.json?m=lost")) == ["t1", "lost"]
     assert "No branch has this message" in pages.get("/c/trip?m=lost").text
-    assert "To the end of main" in pages.get("/c/trip?m=long-3").text
+    assert "Later messages" in pages.get("/c/trip?m=long-3").text
 
 
 def test_versions_lead_to_each_other(pages: httpx.Client) -> None:
     """At a fork one sees which version it is, and gets to the others."""
     text = pages.get("/c/trip?branch=other").text
 
-    assert "2/3" in text
+    assert "2 of 3" in text
     assert 'href="/c/trip?m=t2" rel="prev"' in text
     assert 'href="/c/trip?m=lost" rel="next"' in text
     assert "flagged" in pages.get("/c/trip?m=t2").text
@@ -98,7 +123,7 @@ def test_moment_shows_what_its_step_did(pages: httpx.Client, ledger: chatledger.
     page = pages.get(f"/c/trip.json?at={third.position}").json()
     text = pages.get(f"/c/trip?at={third.position}").text
 
-    assert [item["is_changed"] for item in page["entries"]] == [True, True]
+    assert [item["is_changed"] for item in page["part"]["entries"]] == [True, True]
     assert "Riga" in page["step"][0]
     assert "read-only" in text
     assert 'class="chip new">this step' in text
@@ -118,7 +143,7 @@ def test_any_moment_shows_the_step_before_it(ledger: chatledger.AsyncLedger, pag
 
     for at in (between.isoformat(), str(list(blocking.history("slow"))[1].position + 1)):
         page = pages.get("/c/slow.json", params={"at": at}).json()
-        assert [item["is_changed"] for item in page["entries"]] == [True]
+        assert [item["is_changed"] for item in page["part"]["entries"]] == [True]
         assert "one" in page["step"][0]
     committed = [recorded for recorded in blocking.history("riga") if recorded.event.rest]
     if committed:
@@ -128,7 +153,21 @@ def test_any_moment_shows_the_step_before_it(ledger: chatledger.AsyncLedger, pag
 
 
 @pytest.mark.parametrize(
-    "path", ["/c/trip?m=none", "/c/trip?m=riga-1", "/c/trip?branch=none", "/c/none", "/c/none/steps"]
+    "path",
+    [
+        "/c/trip?m=none",
+        "/c/trip?m=riga-1",
+        "/c/trip?branch=none",
+        "/c/none",
+        "/c/none/steps",
+        "/c/none/path",
+        "/c/trip/path?along=none",
+        "/c/trip/path?m=none",
+        "/c/trip/ways?m=none",
+        "/c/trip/ways?m=",
+        "/c/none/ways?m=t1",
+        "/c/trip/edited?m=riga-1",
+    ],
 )
 def test_absent(pages: httpx.Client, path: str) -> None:
     """What the chat does not have is not found."""
@@ -201,7 +240,7 @@ def test_page_does_not_grow_with_the_chat(ledger: chatledger.AsyncLedger, pages:
 
     assert (values["branch_count"], len(names), names[-1]) == (121, 101, "way-118")
     assert (values["point_count"], len(values["points"])) == (60, 50)
-    assert values["entries"][-2]["checkpoints"] == ["flag-58"]
+    assert values["part"]["entries"][-2]["checkpoints"] == ["flag-58"]
     assert all(text in page.text for text in ("121 branches", 'value="way-118"', "60 forks", "and 13 more", "flag-58"))
     assert "flag-69" not in page.text
     assert len(pages.get("/c/wide/diff.json").json()["choices"]) == 200
@@ -216,7 +255,7 @@ def test_density_is_counted_again_when_the_chat_has_grown() -> None:
         for _ in range(3):
             ledger.append("long", [user("x")])
             known.read(ledger, "long")
-            counts.append(sum(one.count for one in known.density(4)))
+            counts.append(sum(bar.count for bar in known.axis(4).density))
 
     assert counts == [2, 3, 4]
 
@@ -280,21 +319,51 @@ def test_steps_of_the_ledger(ledger: chatledger.AsyncLedger, pages: httpx.Client
     assert pages.get("/steps?around=yesterday").status_code == 422
 
 
+def axis(times: list[int], buckets: int = 10) -> tuple[list[int], list[float], list[int], bool]:
+    """The counts and places of the bars of steps at these times, the lengths of the pauses, and whether numbers count."""
+    drawn = steps._axis_of(range(len(times)), times, [1] * len(times), len(times), buckets)  # pyright: ignore[reportPrivateUsage]
+    return (
+        [bar.count for bar in drawn.density],
+        [bar.x for bar in drawn.density],
+        [pause.ms for pause in drawn.pauses],
+        drawn.is_by_number,
+    )
+
+
+def test_axis_goes_by_time() -> None:
+    """Bursts are high bars, pauses are cut out and named; where all came within a minute, numbers count."""
+    minute, day = 60_000, 86_400_000
+    bursts = [at for start in (0, 90 * day, 240 * day) for at in range(start, start + 100 * minute, minute)]
+    counts, places, pauses, is_by_number = axis(bursts, 30)
+
+    assert (sum(counts), len(counts), is_by_number) == (300, 30, False)
+    assert {9, 10, 11} >= set(counts)
+    assert places == sorted(places)
+    assert [round(ms / day) for ms in pauses] == [90, 150]
+    assert axis([5, 5, 5, 900]) == ([1, 1, 1, 1], [0, 1 / 3, 2 / 3, 1], [], True)
+    assert axis([7]) == ([1], [0], [], True)
+    assert axis([]) == ([], [], [], True)
+    uneven, _, _, _ = axis([0, *range(minute, 2 * minute, 1000), 10 * minute])
+    assert uneven == [1, 12, 12, 12, 12, 13]
+    many = [at * day for at in range(30)]
+    assert axis(many)[2] == []
+    assert len(axis([at * day + step for at in range(30) for step in range(50)])[2]) == 8
+
+
 def test_pace_of_a_ledger() -> None:
-    """A pause much longer than usual is told apart; few new events change nothing, many are counted."""
+    """Few new events change nothing, many are counted."""
     with chatledger.open("memory:") as ledger:
         pace = steps._LedgerPace()  # pyright: ignore[reportPrivateUsage]
-        assert pace.density(ledger, 0, 4) == []
+        assert pace.axis(ledger, 0, 4).density == []
         ledger.create_chat("paced", "ada")
         for number in range(799):
             ledger.append("paced", [user(str(number))])
-        first = pace.density(ledger, 800, 4)
+        first = pace.axis(ledger, 800, 4)
         ledger.append("paced", [user("one more")])
 
-        assert [part.count for part in first] == [200] * 4
-        assert [part.idle_ms for part in first] == [0] * 4
-        assert pace.density(ledger, 801, 4) is first
-        assert len(pace.density(ledger, 801, 3)) == 3
+        assert [bar.count for bar in first.density] == [200] * 4
+        assert pace.axis(ledger, 801, 4) is first
+        assert len(pace.axis(ledger, 801, 3).density) == 3
 
 
 def test_pace_of_a_ledger_whose_first_chats_are_gone() -> None:
@@ -306,7 +375,8 @@ def test_pace_of_a_ledger_whose_first_chats_are_gone() -> None:
         ledger.create_chat("left", "ada")
         ledger.append("left", [user("here")])
         ledger.delete_chat("gone")
-        found = steps._LedgerPace().density(ledger, ledger.position, 8)  # pyright: ignore[reportPrivateUsage]
+        drawn = steps._LedgerPace().axis(ledger, ledger.position, 8)  # pyright: ignore[reportPrivateUsage]
 
-        assert sum(part.count for part in found) == ledger.position
-        assert max(part.busy_ms + part.idle_ms for part in found) < 60_000
+        assert sum(bar.count for bar in drawn.density) == ledger.position
+        assert min(bar.at for bar in drawn.density) > 1_700_000_000_000
+        assert drawn.pauses == []

@@ -87,7 +87,7 @@ def test_pages_are_of_a_moment(pages: httpx.Client) -> None:
 
 def test_static_files_are_small() -> None:
     """All that a browser loads of the explorer, compressed."""
-    assert StaticFiles().gzipped_bytes < 100_000
+    assert StaticFiles().gzipped_bytes < 64_000
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Messages as HTML: every form that is known, and nothing that runs, whatever is written in them."""
 
+import re
+from html import unescape
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from chatledger import Message
 from chatledger.domain.forms.detect import form_of
 from chatledger.domain.values import UI
 from chatledger.infra.entrypoints.explorer.markup import MOST_HIGHLIGHTED, MOST_MARKDOWN, code, markdown
-from chatledger.infra.entrypoints.explorer.rendering import Block, blocks_of, file_of, role_of
+from chatledger.infra.entrypoints.explorer.rendering import Block, blocks_of, figures_of, file_of, paired, role_of
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
 
@@ -37,7 +39,8 @@ def of_langchain(given: Any) -> tuple[str, Any]:
 
 CALL = [("tool", "weather")]
 FORMS: list[tuple[str, str, Any, list[tuple[str, str]]]] = [
-    ("text", "user", "Hello *you*", [("text", "Hello you")]),
+    ("text", "user", "Hello *you*", [("text", "Hello *you*")]),
+    ("text of an assistant", "assistant", "Hello *you*", [("text", "Hello you")]),
     ("ui", "assistant", {"role": "assistant", "parts": [{"type": "text", "text": "Hi"}]}, [("text", "Hi")]),
     ("openai", "user", {"role": "user", "content": "Hi"}, [("text", "Hi")]),
     (
@@ -95,6 +98,77 @@ FORMS: list[tuple[str, str, Any, list[tuple[str, str]]]] = [
 def test_every_form_is_read(name: str, data: Any, blocks: list[tuple[str, str]]) -> None:
     """A message is shown by what it says, whichever API it was stored for."""
     assert blocks == shown(name, data)
+
+
+NASTY = [
+    "2*3*4",
+    "__init__.py",
+    r"C:\*.txt",
+    "# not a heading?",
+    "\tindented\n    more",
+    "  leading",
+    "<b>bold</b> &amp; <script>",
+    "1. one\n1. two",
+    "[a](b) ![c](d)",
+    "مرحبا *2*",
+    "if x:\n    return 1",
+    "`code` ~~no~~ | a | b |",
+    "\n".join(f"line {number}" for number in range(10_000)),
+]
+
+
+@pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
+@pytest.mark.parametrize("role", ["user", "tool", "system", "assistant"])
+def test_text_is_shown_as_it_was_said(role: str, text: str) -> None:
+    """What people, tools and systems said is there to the character; what assistants wrote where it is shown raw."""
+    (block,) = blocks_of(message(role, text), is_raw=role == "assistant")
+
+    assert unescape(re.fullmatch(r'<div class="said">(.*)</div>', str(block.html), re.DOTALL)[1]) == text  # type: ignore[index]
+
+
+def test_markdown_of_assistants_is_shown_as_such() -> None:
+    (block,) = blocks_of(message("assistant", "**Riga**, in May"))
+
+    assert str(block.html) == "<p><strong>Riga</strong>, in May</p>\n"
+
+
+def test_results_are_shown_with_their_calls() -> None:
+    """One line for both, with what was asked, what came of it, and how long it took; a result without its call stands alone."""
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Riga", "days": 3}'}}
+    asks = message("assistant", {"role": "assistant", "content": None, "tool_calls": [call]})
+    answers = Message(
+        id="r",
+        chat_id="c",
+        name="tool",
+        data={"role": "tool", "tool_call_id": "c1", "content": "sunny\n12 degrees"},
+        created_at=450,
+        form="openai",
+    )
+    both, alone = paired([asks, answers], is_raw=False), paired([answers], is_raw=False)
+
+    (block,) = both["m"]
+    assert (block.arguments, block.first_line, block.state) == ('city="Riga" days=3', "sunny", "done")
+    assert (block.result_id, block.took_ms, both["r"]) == ("r", 450, [])
+    assert [shown.is_result for shown in alone["r"]] == [True]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "figures"),
+    [
+        (None, ""),
+        (
+            {"usage": {"input_tokens": 638, "output_tokens": 94, "cost": 0.0052}, "model": "gpt-5"},
+            "gpt-5 · 638 → 94 tokens · $0.0052",
+        ),
+        ({"usage": {"total_tokens": 1200}}, "1,200 tokens"),
+        ({"usage": "none"}, ""),
+    ],
+)
+def test_figures_are_those_of_the_metadata(metadata: dict[str, Any] | None, figures: str) -> None:
+    """Nothing is guessed."""
+    assert figures == figures_of(
+        Message(id="m", chat_id="c", name="assistant", data="Hi", created_at=0, notes=metadata)
+    )
 
 
 def test_calls_say_how_far_they_are() -> None:

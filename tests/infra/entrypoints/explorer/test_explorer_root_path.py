@@ -68,7 +68,7 @@ def test_texts_stay_as_they_are(pages: httpx.Client) -> None:
 
 def test_forms_lead_back_below_the_path(pages: httpx.Client) -> None:
     pages.post("/ledger/api/v1/chats", json={"id": "gone"})
-    sent = pages.post("/ledger/do/delete-chat", data={"chat_id": "gone", "is_sure": "true"})
+    sent = pages.post("/ledger/do/delete-chat", data={"chat_id": "gone", "confirmed": "gone"})
     assert (303, "/ledger/") == (sent.status_code, sent.headers["location"])
 
 
