@@ -43,11 +43,12 @@ IN_FOLDER := folder=$$(mktemp -d $(MEMORY)) && trap 'rm -rf "$$folder"' EXIT && 
 # Each worker would rewrite the assertions of all modules, a tenth of the time: what failed is run again with them, and fails.
 
 test: $(VENV)/.dev ## the tests, on real servers; what takes long is in `make soak`
-	@$(IN_FOLDER) && { $(PYTEST) --override-ini tmp_path_retention_policy=failed --assert=plain -m "not soak and not lint" --ignore tests/browser \
+	@$(IN_FOLDER) && { $(PYTEST) --override-ini tmp_path_retention_policy=failed --assert=plain -m "not soak and not guard and not lint" --ignore tests/browser \
 		|| { $(PYTEST) --last-failed --last-failed-no-failures none; exit 1; }; }
 
-guard: $(VENV)/.dev ## what takes long and guards a critical rule: kills, damage, the examples of the how-to pages, the explorer in a browser
+guard: $(VENV)/.dev ## what takes long and guards a rule: kills, damage, full disks, databases, how-to pages, the explorer in a browser
 	$(PYTEST) -n 4 -m "(soak and not browser) or (browser and not soak)" tests/faults/test_fault_slice.py tests/docs tests/browser
+	@$(IN_FOLDER) && $(PYTEST) -m "guard and not soak" --ignore tests/browser
 
 lint: $(VENV)/.dev ## style, types, layers, sizes, and generated pages that are up to date
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -33,6 +34,13 @@ settings.register_profile(
 settings.load_profile("chatledger")
 
 UNPRIVILEGED = "nobody"
+MARIADB = {"new_mariadb_database", "mysql+pymysql"}
+POSTGRES = {"new_postgres_database", "postgres", "postgresql", "postgresql+psycopg"}
+"""Fixtures and parameters of tests that need these servers."""
+
+# Each of a thousand clients of httpx would read all certificates of the system, for 30 ms: no test asks a server that they vouch for.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = os.devnull
 
 # Tests look at what a deletion left as soon as it returns. Those of deletions that are erased in the background say so, as do the
 # model machines; processes that tests start and kill have the default.
@@ -42,8 +50,16 @@ assert _defaults["erase"] == "soon"
 _defaults["erase"] = "wait"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of a matrix, try every twentieth case, the same ones on each machine, unless there is time for all or a case is named."""
+    for item in items:
+        # One worker starts the servers of databases, which takes seconds; and MariaDB is started by `make guard` only.
+        of_what = {*getattr(item, "fixturenames", ()), *re.split(r"[-\[\]]", item.name)[1:]}
+        if of_what & MARIADB:
+            item.add_marker(pytest.mark.guard)
+        if of_what & (MARIADB | POSTGRES):
+            item.add_marker(pytest.mark.xdist_group("databases"))
     if IS_SOAK or any("::" in argument for argument in config.args):
         return
     seen: dict[str, int] = {}
@@ -70,7 +86,7 @@ class ModuleScheduling(LoadGroupScheduling):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleScheduling | None:
     """Distribute quick tests by module where `--dist loadgroup` would give each to any worker; slow ones stay apart."""
-    is_quick = config.getoption("markexpr").startswith("not soak")
+    is_quick = config.getoption("markexpr").startswith(("not soak", "guard"))
     return ModuleScheduling(config, log) if is_quick and config.getoption("dist") == "loadgroup" else None
 
 
@@ -82,6 +98,7 @@ def pytest_collection() -> None:
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)  # with Python's own of 700, one second in twenty goes into looking for garbage
     gc.enable()
 
 

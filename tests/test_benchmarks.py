@@ -37,6 +37,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.measure.os", Mock(spec=os))
 
 
+@pytest.mark.guard
 @pytest.mark.usefixtures("without_pauses")
 @pytest.mark.parametrize(
     "subject", [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.soak]) for one in SUBJECTS]

@@ -6,6 +6,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 TESTS = """
 import sys
@@ -25,6 +27,7 @@ def test_each_test_has_its_own(memory_ledger):
 """
 
 
+@pytest.mark.guard
 def test_fixture_in_a_project_of_its_own(tmp_path: Path) -> None:
     """Pytest finds the plugin by the entry point, whether or not this checkout is installed anew since it was declared."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]

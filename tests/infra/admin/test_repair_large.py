@@ -56,6 +56,7 @@ def test_large_data_are_carried_over(tmp_path: Path, kind: str, *, has_index: bo
         assert [event.version for event in ledger.history("large")] == [1, 2, 3, 4]
 
 
+@pytest.mark.guard
 def test_large_data_whose_names_are_lost_are_found_by_what_they_are(tmp_path: Path) -> None:
     """The secret that their names depend on is damaged: a ledger misses them, and a repair names them anew."""
     data = tmp_path / "data"
@@ -76,6 +77,7 @@ def test_large_data_whose_names_are_lost_are_found_by_what_they_are(tmp_path: Pa
         assert [*LARGE.values(), "after the large ones"] == [message.text for message in ledger.get_messages("large")]
 
 
+@pytest.mark.guard
 def test_what_no_event_needs_may_be_missing(tmp_path: Path) -> None:
     """The last deletion beside the log is cut off: opening says so, a repair finds all events whole, and then it opens."""
     data = tmp_path / "data"

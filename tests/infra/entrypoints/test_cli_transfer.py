@@ -264,6 +264,7 @@ def test_what_comes_through_a_pipe_is_checked_as_files_are(tmp_path: Path, data:
     assert reason in result.stderr
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize(
     ("shell", "reason"),
     [
@@ -282,6 +283,7 @@ def test_standard_input_that_is_closed_or_finds_no_room(tmp_path: Path, shell: s
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.guard
 def test_pipes_by_their_names(tmp_path: Path) -> None:
     """As a shell names them for `<(...)`, and standard input as /dev/stdin."""
     command = (
@@ -328,6 +330,7 @@ def test_an_export_of_an_earlier_moment(mixed: Path, tmp_path: Path) -> None:
     assert "--at goes back to earlier chats only" in fails(2, "export", "--at", "1", "--thread", "t", at=mixed)
 
 
+@pytest.mark.guard
 def test_export_to_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     with chatledger.open(tmp_path / "data") as ledger:
         for number in range(40):

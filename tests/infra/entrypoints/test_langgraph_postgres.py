@@ -19,7 +19,7 @@ from chatledger.infra.ledger.threads import Threads
 from chatledger.infra.testing.savers import Calls
 from chatledger.langgraph import LedgerSaver
 
-pytestmark = pytest.mark.xdist_group("postgres")
+pytestmark = pytest.mark.xdist_group("databases")
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
 

@@ -283,6 +283,7 @@ KILLED = """
 """
 
 
+@pytest.mark.guard
 @pytest.mark.matrix
 @pytest.mark.parametrize("victim", ["self", "server"])
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from chatledger.errors import InvalidValueError
 from chatledger.importers import read_chats
 from chatledger.infra.exchange.context_databases import context_tables, rows_of
 
-pytestmark = pytest.mark.xdist_group("postgres")
+pytestmark = pytest.mark.xdist_group("databases")
 
 # The columns that PostgresContextStore makes, in our words. Without quotes, PostgreSQL has their names in lower case.
 SCHEMA = """

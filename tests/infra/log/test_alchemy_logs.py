@@ -61,7 +61,10 @@ def new_location(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[],
     "kind",
     [
         # Both names of PostgreSQL are one log.
-        *(pytest.param(kind, marks=pytest.mark.soak if "psycopg" in kind else ()) for kind in ALCHEMY_KINDS),
+        *(
+            pytest.param(kind, marks=pytest.mark.soak if "psycopg" in kind else pytest.mark.guard)
+            for kind in ALCHEMY_KINDS
+        ),
         "postgresql",
         "sqlite",
     ],

@@ -104,7 +104,11 @@ def marks(folder: Path) -> set[str]:
 @pytest.mark.parametrize(
     ("kind", "table_of", "seed", "rounds"),
     [
-        *((kind, table_of, 4, 1) for kind in KINDS for table_of in (large_data, live_streams)),
+        *(("sqlite", table_of, 4, 1) for table_of in (large_data, live_streams)),
+        *(
+            pytest.param("sqlite+pysqlite", table_of, 4, 1, marks=pytest.mark.guard)
+            for table_of in (large_data, live_streams)
+        ),
         ("sqlite", chats, 4, 1),
         ("sqlite+pysqlite", chats, 3, 2),
     ],
@@ -149,12 +153,12 @@ def test_where_sqlite_does_not_overwrite_by_itself(kind: str, folder: Path, monk
         assert marks(folder) == {"c2"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("sqlite+pysqlite", marks=pytest.mark.guard)])
 def test_the_room_of_what_was_erased(kind: str, folder: Path) -> None:
     """It is given back once it is more than half of the file, and then all of it. Positions stay, and go on."""
     with chatledger.open(f"{kind}:///{folder}/log.db", compression="none") as ledger:
         add, erase = chats(ledger)
-        for number in range(700):
+        for number in range(480):
             add(f"c{number % 4}", b"x" * 3000)
         before = {recorded.position: recorded.chat_id for recorded in ledger.history()}
         sizes = list[int]()
@@ -164,8 +168,8 @@ def test_the_room_of_what_was_erased(kind: str, folder: Path) -> None:
         assert sizes[0] == sizes[1] > sizes[2] * 3
 
         after = [recorded.position for recorded in ledger.history()]
-        assert after == [position for position, chat in before.items() if chat == "c3"] + [704 + 1, 704 + 2, 704 + 3]
+        assert after == [position for position, chat in before.items() if chat == "c3"] + [484 + 1, 484 + 2, 484 + 3]
         add("c3", b"more")
-        assert ledger.last_position() == 704 + 4
+        assert ledger.last_position() == 484 + 4
         ledger.rebuild()
-        assert ledger.verify().message_count == 176
+        assert ledger.verify().message_count == 121

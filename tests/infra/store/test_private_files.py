@@ -99,6 +99,7 @@ def test_what_the_command_line_writes(folder: Path) -> None:
     assert exposed(folder) == []
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("folder", [0o000], indirect=True)
 def test_what_serving_makes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "tmp").mkdir(mode=0o700)

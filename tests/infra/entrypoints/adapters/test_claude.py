@@ -83,6 +83,7 @@ def test_it_outlives_a_kill() -> None:
     check_adapter_killed("tests.support.adapters.claude:ClaudeDriver", rounds=2)
 
 
+@pytest.mark.guard
 def test_it_imports_its_framework_only() -> None:
     code = (
         "import sys, chatledger.adapters.claude as a; assert a.LedgerSessionStore; "

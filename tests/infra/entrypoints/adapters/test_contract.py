@@ -59,5 +59,6 @@ def test_an_adapter_keeps_the_contract(name: str) -> None:
         check_adapter(driver_of(name), others=[PlainDriver(), *map(driver_of, later)], recorded=[recorded])
 
 
+@pytest.mark.guard
 def test_the_ledger_itself_outlives_a_kill() -> None:
     check_adapter_killed("tests.support.adapters.plain:PlainDriver", rounds=2)

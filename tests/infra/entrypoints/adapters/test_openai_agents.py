@@ -58,6 +58,7 @@ def test_it_is_a_session(ledger: Ledger) -> None:
     assert isinstance(LedgerSession("trip", ledger), Session)
 
 
+@pytest.mark.guard
 def test_it_imports_its_framework_only() -> None:
     code = (
         "import sys, chatledger.adapters.openai_agents as a; assert a.LedgerSession; "

@@ -81,6 +81,7 @@ def few_descriptors(tmp_path: Path, errors: Path) -> Iterator[str]:
         assert process.wait(60) == 0
 
 
+@pytest.mark.guard
 def test_half_requests_keep_nobody_out_and_fill_no_log(few_descriptors: str, errors: Path) -> None:
     with ExitStack() as stack:
         half = [stack.enter_context(closing(connect(few_descriptors, HALF))) for _ in range(300)]

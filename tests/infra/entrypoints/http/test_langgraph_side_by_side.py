@@ -122,6 +122,7 @@ def answered(http: httpx.Client, name: str, text: str) -> bool:
     return False
 
 
+@pytest.mark.guard
 @pytest.mark.timeout(1800)
 def test_two_agents_work_on_one_thread_while_their_server_is_killed(tmp_path: Path) -> None:
     """

@@ -297,6 +297,7 @@ def stored(tmp_path: Path) -> str:
     return location
 
 
+@pytest.mark.guard
 async def test_a_process_serves_one_user(stored: str) -> None:
     async with over_stdio(stored, "--as-user", "bob") as client:
         tools = {tool.name for tool in (await client.list_tools()).tools}
