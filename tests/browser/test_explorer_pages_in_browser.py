@@ -43,8 +43,10 @@ def test_what_was_asked_for_before_a_pause_waits(page: Page, demo: Demo) -> None
     """Rows that come while the log is paused are not shown, and are when it goes on."""
     page.goto("/log")
     rows = page.locator("tbody tr")
-    # What other tests wrote may come before the page follows; asked for then, it would be held in the place of what is meant.
-    demo.ledger.create_chat("early", "ada")
+    # What other tests wrote may come before the page follows; asked for then, it would be held in the place of what is meant. So would
+    # the question whether there is more, which the page asks when it has shown "early".
+    with page.expect_response(lambda response: f"after={demo.ledger.last_position()}" in response.url):
+        demo.ledger.create_chat("early", "ada")
     expect(rows.first).to_contain_text("early")
     before = rows.first.inner_text()
     held: list[Route] = []
@@ -52,6 +54,8 @@ def test_what_was_asked_for_before_a_pause_waits(page: Page, demo: Demo) -> None
     with page.expect_request("**/log/rows**"):
         demo.ledger.create_chat("late", "ada")
     page.keyboard.press("p")
+    while not held:
+        page.wait_for_timeout(10)  # the route is told after the request
     with page.expect_response("**/log/rows**") as response:
         held[0].continue_()
     response.value.finished()

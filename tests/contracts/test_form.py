@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.domain.forms.rules_of_frameworks import RULES
+from tests.support.soak import examples
 
 from chatledger.domain.forms import openai, reading
 from chatledger.domain.forms.openai import OpenAIWriter
@@ -66,7 +67,7 @@ def registered() -> Iterator[Callable[..., Form]]:
 
 @pytest.mark.parametrize("name", known_forms())
 def test_forms_that_are_built_in_keep_it(name: str) -> None:
-    check_form(name, rules=_strictly(name) if name in RULES else None, stories=30)
+    check_form(name, rules=_strictly(name) if name in RULES else None, stories=examples(200))
 
 
 def _strictly(name: str) -> Callable[[list[Any]], Sequence[str]]:

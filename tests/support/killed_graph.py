@@ -1,7 +1,9 @@
 """
 A graph on a ledger in a folder, run by a process that ends as a checkpoint is put.
 
-Run as a program with the folder, LangGraph's durability, and "before N" or "after N" of the step whose checkpoint it ends at.
+Run as a program with three arguments for each graph: the folder, LangGraph's durability, and "before N" or "after N" of the step
+whose checkpoint the process ends at. Each has a process of its own, which is a fork: LangGraph takes a second to import. It prints
+how each of them ended.
 """
 
 import operator
@@ -48,9 +50,8 @@ def run(saver: LedgerSaver, folder: Path, durability: Any) -> list[str]:
     return list(answer["seen"])
 
 
-def main() -> None:
+def run_and_end(folder: Path, durability: Any, die_at: str) -> None:
     """Run it until the process ends."""
-    folder, durability, die_at = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     put_checkpoint = Threads.put_checkpoint
     with chatledger.open(folder / "ledger") as ledger:
         saver = LedgerSaver(ledger)
@@ -65,6 +66,18 @@ def main() -> None:
 
         Threads.put_checkpoint = put_or_end  # type: ignore[method-assign]
         run(saver, folder, durability)
+
+
+def main() -> None:
+    """Run each in a process of its own."""
+    arguments = sys.argv[1:]
+    for folder, durability, die_at in zip(arguments[::3], arguments[1::3], arguments[2::3], strict=True):
+        child = os.fork()
+        if not child:
+            run_and_end(Path(folder), durability, die_at)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status))
 
 
 if __name__ == "__main__":

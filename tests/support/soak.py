@@ -10,6 +10,6 @@ EVERY: Final = 20
 _LEAST: Final = 4
 
 
-def examples(count: int) -> int:
-    """Return how many examples of a property are tried: `count` where there is time, and otherwise a twentieth."""
-    return count if IS_SOAK else max(_LEAST, count // EVERY)
+def examples(count: int, *, one_in: int = EVERY) -> int:
+    """Return how many examples of a property are tried: `count` where there is time, and otherwise one in so many."""
+    return count if IS_SOAK else max(_LEAST, count // one_in)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.support.soak import examples
+from tests.support.soak import IS_SOAK, examples
 from tests.support.stories import CHAT, Command, Story, commands, tell, user
 
 from chatledger.domain.chat.decide_branches import decide_activate, decide_create_branch
@@ -172,7 +172,7 @@ def test_every_flipped_byte_is_noticed() -> None:
     faults: list[str] = []
     for at in range(len(log) - 1):
         for place in range(len(log[at].state)):
-            for flip in (0x01, 0x20, 0x80, 0xFF):
+            for flip in (0x01, 0x20, 0x80, 0xFF) if IS_SOAK else (0x01, 0x80):
                 state = bytearray(log[at].state)
                 state[place] ^= flip
                 try:

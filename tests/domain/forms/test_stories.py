@@ -19,7 +19,7 @@ HARMLESS = {
 
 @pytest.mark.parametrize("form", FORMS)
 @given(data=st.data())
-@settings(max_examples=examples(2000))
+@settings(max_examples=examples(2000, one_in=80))
 def test_an_api_takes_what_it_tells_itself(form: str, data: st.DataObject) -> None:
     told = data.draw(stories([form], faults=[]))
 

@@ -17,8 +17,8 @@ from chatledger.domain.forms.translate import Translated, translate
 
 APIS = ("openai", "responses", "anthropic", "google")
 SOURCES = [*FORMS, "mixed"]
-MANY = settings(max_examples=examples(4_000))
-SOME = settings(max_examples=examples(400))
+MANY = settings(max_examples=examples(4_000, one_in=80))
+SOME = settings(max_examples=examples(400, one_in=40))
 
 
 def told_by(source: str, **faults: Any) -> st.SearchStrategy[Told]:

@@ -7,6 +7,7 @@ from hashlib import sha256
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.soak import IS_SOAK
 
 from chatledger.domain.log.merkle import (
     EMPTY,
@@ -74,11 +75,12 @@ def test_known_roots() -> None:
 
 
 def test_peaks_are_the_whole_tree_at_every_size() -> None:
-    """To 2,000 leaves and beyond powers of two."""
+    """To 2,000 leaves, of which all sizes to 300 are looked at, those around powers of two, and some more."""
     peaks = b""
     whole = subtree_of(LEAVES)
     for size in range(2100):
-        assert root_of_peaks(peaks) == (whole(0, size) if size else EMPTY)
+        if IS_SOAK or size < 300 or size % 64 in {63, 0, 1} or size % 10 == 3:
+            assert root_of_peaks(peaks) == (whole(0, size) if size else EMPTY)
         assert len(peaks) == 32 * size.bit_count()
         peaks = grown(size, peaks, LEAVES[size])
     assert whole(0, 777) == naive_root(LEAVES[:777])
@@ -90,9 +92,9 @@ def test_the_leaf_of_an_event() -> None:
 
 
 def test_consistency_of_all_sizes() -> None:
-    """All pairs to 130, and any to 2,000: the proof holds, and no other one does."""
+    """All pairs to 50 (130 where there is time), and any to 2,000: the proof holds, and no other one does."""
     chance = random.Random(5)
-    pairs = [(earlier, size) for size in range(1, 131) for earlier in range(1, size + 1)]
+    pairs = [(earlier, size) for size in range(1, 131 if IS_SOAK else 51) for earlier in range(1, size + 1)]
     pairs += [(chance.randint(1, size), size) for size in chance.sample(range(1000, 2100), 50)]
     whole = subtree_of(LEAVES)
     roots = {size: whole(0, size) for size in {count for pair in pairs for count in pair}}

@@ -28,16 +28,22 @@ from chatledger.infra.log.nats_server.blocks import BlockRecord, DamagedBytes, D
 from chatledger.infra.store.opening import STREAM
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three chats, one of them deleted and erased, closed cleanly."""
-    path = tmp_path / "data"
+    path = tmp_path_factory.mktemp("data") / "data"
     with chatledger.open(path, durability="fast", compression="none") as ledger:
         fill(ledger)
         ledger.delete_chat("b")
         ledger.append("c", [user("the end of c")])
         ledger.update_chat("a", title="the newest title")
     return path
+
+
+@pytest.fixture
+def data(filled: Path, tmp_path: Path) -> Path:
+    """A copy of it for a test."""
+    return shutil.copytree(filled, tmp_path / "data")
 
 
 def kinds(found: Diagnosis) -> set[str]:

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,8 @@ WRITER = "import sys, chatledger\nwith chatledger.open(sys.argv[1]) as l:\n    l
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> Path:
-    """One chat with every kind of event, and a deleted one."""
+def story(tmp_path: Path) -> Iterator[Path]:
+    """One chat with every kind of event, and a deleted one, open in this process: commands need not start its server each time."""
     location = tmp_path / "story"
     with chatledger.open(location) as ledger, ledger.context(actor="ada"):
         ledger.create_chat("trip", "ada", title="Riga")
@@ -39,7 +40,8 @@ def story(tmp_path: Path) -> Path:
         ledger.create_chat("gone", "bob")
         ledger.append("gone", [user("secret")])
         ledger.delete_chat("gone")
-    return location
+    with chatledger.open(location):
+        yield location
 
 
 def test_log_tells_what_happened(story: Path) -> None:

@@ -1,5 +1,6 @@
 """`show --at` and `diff`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ from chatledger import ANY, NewMessage
 
 
 @pytest.fixture
-def travelled(tmp_path: Path) -> Path:
-    """A ledger with a chat that was changed step by step, one event each."""
+def travelled(tmp_path: Path) -> Iterator[Path]:
+    """A ledger with a chat that was changed step by step, one event each, and that is open in this process."""
     location = tmp_path / "data"
-    with chatledger.open(location, durability="fast") as ledger:
+    with chatledger.open(location) as ledger:
         ledger.create_chat("trip", "ada", title="Riga")  # 1
         ledger.append("trip", [NewMessage("user", "Plan a weekend", id="m1")])  # 2
         ledger.append("trip", [NewMessage("assistant", "Old Town", id="m2")])  # 3
@@ -24,7 +25,7 @@ def travelled(tmp_path: Path) -> Path:
         ledger.update_chat("trip", title="Latvia")  # 7
         ledger.set_checkpoint("trip", "draft", "m3")  # 8
         ledger.create_chat("empty", "ada")  # 9
-    return location
+        yield location
 
 
 @pytest.mark.soak
@@ -45,7 +46,7 @@ def test_show_as_of_each_position(travelled: Path) -> None:
 
 
 def test_show_as_of_a_time(travelled: Path) -> None:
-    with chatledger.open(travelled, durability="fast") as ledger:
+    with chatledger.open(travelled) as ledger:
         times = [event.occurred_at for event in ledger.history("trip")]
     now = run("log", "trip", at=travelled).stdout.splitlines()[-1].split()[1]  # as `log` prints it
 
@@ -118,7 +119,7 @@ def test_diff_of_chains(a: str, b: str, common: str, only_a: list[str], only_b: 
 
 
 def test_diff_with_an_empty_branch(travelled: Path) -> None:
-    with chatledger.open(travelled, durability="fast") as ledger:
+    with chatledger.open(travelled) as ledger:
         ledger.create_branch("trip", "blank", None)
 
     found = ask("diff", "trip", "blank", "main", at=travelled)
@@ -129,12 +130,12 @@ def test_diff_with_an_empty_branch(travelled: Path) -> None:
 
 def test_name_with_two_meanings(travelled: Path) -> None:
     """A branch and a checkpoint of one name are told apart by their messages; where they are at one, there is no question."""
-    with chatledger.open(travelled, durability="fast") as ledger:
+    with chatledger.open(travelled) as ledger:
         ledger.create_branch("trip", "draft", "m2")
 
     why = fails(1, "diff", "trip", "draft", "main", at=travelled)
     assert "'draft' is a branch at m2 and a checkpoint at m3; name one of them by the id of its message" == why
-    with chatledger.open(travelled, durability="fast") as ledger:
+    with chatledger.open(travelled) as ledger:
         ledger.move_head("trip", "draft", "m3", expected=ANY)
     assert "m1" == ask("diff", "trip", "draft", "main", at=travelled)["common"]["id"]
 

@@ -23,20 +23,32 @@ from chatledger.infra.ledger.threads import Threads
 from chatledger.infra.store import task_writes
 from chatledger.langgraph import LedgerSaver
 
+KILLED = [
+    ("sync", "before 1"),
+    ("sync", "before 2"),
+    ("sync", "after 1"),
+    ("async", "before 2"),
+    ("async", "after 1"),
+    ("async", "after 2"),
+    ("exit", "before 2"),
+]
 
-@pytest.mark.parametrize(
-    ("durability", "die_at"),
-    [
-        ("sync", "before 1"),
-        ("sync", "before 2"),
-        ("sync", "after 1"),
-        ("async", "before 2"),
-        ("async", "after 1"),
-        ("async", "after 2"),
-        ("exit", "before 2"),
-    ],
-)
-def test_a_killed_run_resumes_to_the_right_end(tmp_path: Path, durability: Any, die_at: str) -> None:
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Path]:
+    """Where each of the processes was that ran a graph until it was killed."""
+    folders = {case: tmp_path_factory.mktemp("killed") for case in KILLED}
+    arguments = [text for case, folder in folders.items() for text in (str(folder), *case)]
+    command = [sys.executable, killed_graph.__file__, *arguments]
+    killed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ["9"] * len(KILLED) == killed.stdout.split(), killed.stderr
+    return folders
+
+
+@pytest.mark.parametrize(("durability", "die_at"), KILLED)
+def test_a_killed_run_resumes_to_the_right_end(
+    folders: dict[tuple[str, str], Path], durability: Any, die_at: str
+) -> None:
     """
     A step that was lost runs again, whatever the durability.
 
@@ -44,19 +56,17 @@ def test_a_killed_run_resumes_to_the_right_end(tmp_path: Path, durability: Any, 
     LangGraph waits for the checkpoint only (langgraph#8039): the checkpoint waits for the writes of the tasks before it, so they
     are there when the process ends as it is to be stored.
     """
-    command = [sys.executable, killed_graph.__file__, str(tmp_path), durability, die_at]
-    killed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert 9 == killed.returncode, killed.stderr
-    with chatledger.open(tmp_path / "ledger") as ledger:
+    folder = folders[durability, die_at]
+    with chatledger.open(folder / "ledger") as ledger:
         stored = list(Threads(ledger).checkpoints("t"))
         parents = {checkpoint.record.parent for checkpoint in stored}
         led_to = [one for one in stored if one.record.id in parents and len(one.record.fields) > 1]
         assert durability != "sync" or all(one.writes for one in led_to)
-        seen = killed_graph.run(LedgerSaver(ledger), tmp_path, durability)
+        seen = killed_graph.run(LedgerSaver(ledger), folder, durability)
 
     assert ["a", "b", "c", "in"] == sorted(seen)
     if durability == "sync":
-        assert ["a", "b", "c"] == sorted((tmp_path / "ran").read_text().split())
+        assert ["a", "b", "c"] == sorted((folder / "ran").read_text().split())
 
 
 @pytest.fixture

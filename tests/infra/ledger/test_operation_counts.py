@@ -90,8 +90,15 @@ def operations(command: Callable[[int], object]) -> int:
 
 
 def assert_alike(small: int, large: int) -> None:
-    """That both took about as much: the one has pages where the other has, but for what begins within them."""
-    assert large <= small * 1.1 + 40, f"{small} operations in the small one, {large} in one {_FACTOR} times as large"
+    """
+    That both took about as much, but for three moves each time.
+
+    A page of the chain or a commit may begin within what is read of the one, and not of the other, wherever they end: of a tail of 50
+    messages it is two of ten moves. What grows with the chat grows by more: it has eight times as many pages.
+    """
+    assert large <= small * 1.1 + 3 * _REPEATS, (
+        f"{small} operations in the small one, {large} in one {_FACTOR} times as large"
+    )
 
 
 @pytest.mark.soak

@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -124,15 +124,30 @@ def test_stories_with_many_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(copies) > 10
 
 
-@pytest.fixture
-def ledger() -> Iterator[Ledger]:
-    """A ledger with a chat of 2,501 events, and one of three."""
+@contextlib.contextmanager
+def long_ledger() -> Generator[Ledger]:
+    """A ledger with a chat of 2,501 events, one of three, and one more event of the first."""
     with chatledger.open("memory:") as ledger:
         ledger.create_chat("long", "ada")
         for number in range(2500):
             ledger.append("long", [user(f"parrot {number}")])
         ledger.create_chat("other", "ada")
         ledger.append("other", [user("a"), user("b")])
+        ledger.append("long", [user("last")])
+        yield ledger
+
+
+@pytest.fixture(scope="module")
+def ledger() -> Iterator[Ledger]:
+    """Such a ledger for the tests that only read it."""
+    with long_ledger() as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def changed_ledger() -> Iterator[Ledger]:
+    """Such a ledger for one test, which changes it."""
+    with long_ledger() as ledger:
         yield ledger
 
 
@@ -160,7 +175,6 @@ def test_what_is_replayed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> No
     """A near later moment costs the events in between, an earlier one those since an anchor; times do as positions do."""
     replayed = Replayed(monkeypatch)
     views = KeptViews()
-    ledger.append("long", [user("last")])
 
     def texts(moment: Any) -> list[str]:
         with views.reading(ledger, None, moment) as view:
@@ -178,10 +192,9 @@ def test_what_is_replayed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.timeout(120)
-def test_a_deleted_chat_is_not_copied_and_not_kept(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_chat_is_not_copied_and_not_kept(changed_ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a deletion no copy is made of what has the chat, and what has it is closed."""
-    views = KeptViews()
-    ledger.append("long", [user("last")])
+    ledger, views = changed_ledger, KeptViews()
     ledger.append("other", [user("c")])
     with views.reading(ledger, None, 2000) as view:
         assert 1999 == len(view.get_messages("long"))
@@ -210,7 +223,6 @@ def test_a_deleted_chat_is_not_copied_and_not_kept(ledger: Ledger, monkeypatch: 
 def test_a_view_of_another_user_is_no_start(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     replayed = Replayed(monkeypatch)
     views = KeptViews()
-    ledger.append("long", [user("last")])
     for user_id, count in ((None, 1500), ("ada", 1600), ("ada", 100)):
         scope = ledger if user_id is None else ledger.for_user(user_id)
         moment = 1500 if user_id is None else 1700 if count == 100 else 1600

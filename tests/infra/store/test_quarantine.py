@@ -37,14 +37,21 @@ from chatledger.projections.log.kinds import THREADS
 ID = "chat:ada:trip"
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """Three chats of one owner, and a backup of them."""
-    path = tmp_path / "data"
-    with chatledger.open(path, durability="fast", compression="none") as ledger:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three chats of one owner in a ledger, and beside it a backup of them."""
+    base = tmp_path_factory.mktemp("filled") / "base"
+    with chatledger.open(base / "data", durability="fast", compression="none") as ledger:
         fill(ledger)
-        ledger.backup(tmp_path / "backup")
-    return path
+        ledger.backup(base / "backup")
+    return base
+
+
+@pytest.fixture
+def data(filled: Path, tmp_path: Path) -> Path:
+    """A copy of both for a test."""
+    shutil.copytree(filled, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "data"
 
 
 def damage(data: Path, text: str) -> None:

@@ -24,6 +24,7 @@ from chatledger.projections.meaning.vectors import (
 )
 
 COUNT = 20_000
+SOAK = pytest.mark.soak
 
 
 def random_vectors(seed: int, count: int, dimensions: int) -> NDArray[np.float32]:
@@ -48,13 +49,13 @@ def recall(vectors: NDArray[np.float32], queries: NDArray[np.float32], k: int = 
     return hits / (k * len(queries))
 
 
-@pytest.mark.parametrize("dimensions", [64, 384, 1000])
+@pytest.mark.parametrize("dimensions", [pytest.param(64, marks=SOAK), 384, pytest.param(1000, marks=SOAK)])
 def test_recall_of_random_vectors(dimensions: int) -> None:
     """Of the best ten of 20,000 at least 95 % are found, also where nothing is near to anything."""
     assert recall(random_vectors(1, COUNT, dimensions), random_vectors(2, 20, dimensions)) >= 0.95
 
 
-@pytest.mark.parametrize("spread", [0.2, 0.5, 1.0])
+@pytest.mark.parametrize("spread", [pytest.param(0.2, marks=SOAK), 0.5, pytest.param(1.0, marks=SOAK)])
 def test_recall_of_clustered_vectors(spread: float) -> None:
     """And where many are nearly the same."""
     vectors = clustered_vectors(3, COUNT + 20, 384, spread)

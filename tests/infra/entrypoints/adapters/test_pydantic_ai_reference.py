@@ -29,6 +29,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.usage import RunUsage
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import Ledger
@@ -184,7 +185,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(600, one_in=60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(STEP, min_size=1, max_size=12))
 def test_the_same_calls_get_equal_answers(steps: list[tuple[Any, ...]]) -> None:
     """Saves, windows, rewritten histories, branches, forks of forks, deletions, scopes and lists."""
