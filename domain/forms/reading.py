@@ -126,7 +126,7 @@ def name_of(data: Any, form: str) -> str:
     registered = _FORMS.get(form)
     role = text_at(object_at(data), "role") if registered is None else role_of(form, data, registered.unsaid)
     if not role:
-        msg = f"a message of the form {form!r} is given that is none, or says no role; give NewMessage(name, data, form={form!r})"
+        msg = f"this is no message of the form {form!r}, or it says no role; give the role beside the data and the form"
         raise InvalidValueError(msg)
     return role
 

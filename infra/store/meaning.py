@@ -163,10 +163,7 @@ class Meaning:
         self._folders.close()
 
 
-NO_EMBEDDING: Final = (
-    "search by meaning needs an embedding: open the ledger with embed=chatledger.Embedding(function, name, dimensions), or give "
-    "that to the search"
-)
+NO_EMBEDDING: Final = "search by meaning needs an embedding, and neither the ledger was opened with one nor the search was given one (embed)"
 
 
 class EmbeddingWorker(threading.Thread):

@@ -212,7 +212,7 @@ def mcp_command(settings: GlobalOptions, *, allow_write: bool) -> None:
     # An assistant that only reads would find nothing in a new ledger.
     (require_server if allow_write else require_made)(settings.location)
     with needing("mcp", "MCP"):
-        from ..mcp.stdio import serve_stdio
+        from ..mcp.server import serve_stdio
     serve_stdio(settings.location, user_id=settings.user_id, can_write=allow_write)
 
 

@@ -1,14 +1,27 @@
-"""Answers of tools: conversations and messages as an assistant reads them, cut to a size that fits its context."""
+"""Answers: conversations and messages as an assistant reads them, cut to a size that fits its context; and the URIs that name them."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
+from urllib.parse import quote, unquote
 
 import msgspec
 
-from chatledger.domain.values import Branch, Chat, Message
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.values import Branch, Chat, Checkpoint, Message
 from chatledger.domain.wire import iso
 
-from .uris import branch_uri, chat_uri, message_uri
+SCHEME: Final = "chatledger://chats/"
+
+Part = Literal["branches", "messages", "checkpoints"]
+_PARTS: Final[dict[str, Part]] = {part: part for part in get_args(Part)}
+
+TEMPLATES: Final = (
+    ("conversation", SCHEME + "{chat}", "A conversation: what it is about, its branches and its newest messages."),
+    ("branch", SCHEME + "{chat}/branches/{name}", "The newest messages of a branch."),
+    ("message", SCHEME + "{chat}/messages/{message}", "A message with its whole text and data."),
+    ("checkpoint", SCHEME + "{chat}/checkpoints/{name}", "The message that a checkpoint names, and those before it."),
+)
+"""Name, template and description of each kind of resource."""
 
 MAX_ANSWER_CHARS: Final = 60_000
 """Characters of text in one answer; what does not fit is reached by asking again."""
@@ -20,6 +33,40 @@ MessageLimit = Annotated[int, msgspec.Meta(ge=1, le=100, description="At most th
 TextLimit = Annotated[
     int, msgspec.Meta(ge=1, le=MAX_ANSWER_CHARS, description="At most this many characters of each message.")
 ]
+
+
+class ResourceName(NamedTuple):
+    """The thing that a URI names: a chat, or one of its branches, messages or checkpoints."""
+
+    chat_id: str
+    part: Part | None = None
+    name: str = ""
+
+
+def uri_of(chat_id: str, part: Part | None = None, name: str = "") -> str:
+    """Return the URI of a chat, or of a part of one."""
+    uri = SCHEME + quote(chat_id, safe="")
+    return uri if part is None else f"{uri}/{part}/{quote(name, safe='')}"
+
+
+def parse_uri(uri: str) -> ResourceName:
+    """
+    Read a URI.
+
+    Raises:
+        InvalidValueError: It is not one of the forms of `TEMPLATES`.
+    """
+    parts = uri.removeprefix(SCHEME).split("/") if uri.startswith(SCHEME) else []
+    try:
+        names = [unquote(part, errors="strict") for part in parts]
+    except UnicodeDecodeError:
+        names = []
+    if len(names) == 1 and names[0]:
+        return ResourceName(names[0])
+    if len(names) == 3 and all(names) and names[1] in _PARTS:
+        return ResourceName(names[0], _PARTS[names[1]], names[2])
+    msg = f"{uri[:200]!r} names nothing here; the forms are {', '.join(template for _, template, _ in TEMPLATES)}"
+    raise InvalidValueError(msg)
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -71,6 +118,15 @@ class BranchInfo(Answer, frozen=True):
     is_active: bool
 
 
+class CheckpointInfo(Answer, frozen=True):
+    """A name that somebody gave to a message."""
+
+    name: str
+    uri: str
+    message: str
+    set_at: str | int
+
+
 class Room:
     """
     The characters that an answer still has room for.
@@ -86,7 +142,7 @@ class Room:
     def take(self, message: Message, *, versions: int = 1) -> ShownMessage | None:
         """Return a message, its text cut to the limit of each; None when the answer has no room for it."""
         shown = show_message(message, each=self._each, versions=versions)
-        size = _size(shown)
+        size = sum(map(len, (shown.text, shown.id, shown.uri, shown.role, repr(shown.note) if shown.note else "")))
         if size > self.left:
             return None
         self.left -= size
@@ -117,16 +173,6 @@ class Room:
         return oldest
 
 
-def _size(shown: ShownMessage) -> int:
-    return (
-        len(shown.text)
-        + len(shown.id)
-        + len(shown.uri)
-        + len(shown.role)
-        + (len(repr(shown.note)) if shown.note else 0)
-    )
-
-
 def show_message(message: Message, *, each: int | None = None, versions: int = 1) -> ShownMessage:
     """Return a message as an assistant reads it, its text cut to `each` characters."""
     text = "" if message.is_hidden else message.text
@@ -134,7 +180,7 @@ def show_message(message: Message, *, each: int | None = None, versions: int = 1
     annotation = message.annotation
     return ShownMessage(
         id=message.id,
-        uri=message_uri(message.chat_id, message.id),
+        uri=uri_of(message.chat_id, "messages", message.id),
         role=message.name,
         at=iso(message.created_at),
         text=shown,
@@ -151,7 +197,7 @@ def show_chat(chat: Chat) -> Conversation:
     """Return a conversation as an assistant reads it."""
     return Conversation(
         id=chat.id,
-        uri=chat_uri(chat.id),
+        uri=uri_of(chat.id),
         owner=chat.user_id,
         title=None if chat.title is None else chat.title[:LABEL_CHARS],
         metadata=short_metadata(chat.metadata),
@@ -166,10 +212,20 @@ def show_branch(branch: Branch) -> BranchInfo:
     """Return a branch as an assistant reads it."""
     return BranchInfo(
         name=branch.name,
-        uri=branch_uri(branch.chat_id, branch.name),
+        uri=uri_of(branch.chat_id, "branches", branch.name),
         head_message=branch.head_message_id,
         message_count=branch.message_count,
         is_active=branch.is_active,
+    )
+
+
+def show_checkpoint(checkpoint: Checkpoint) -> CheckpointInfo:
+    """Return a checkpoint as an assistant reads it."""
+    return CheckpointInfo(
+        name=checkpoint.name,
+        uri=uri_of(checkpoint.chat_id, "checkpoints", checkpoint.name),
+        message=checkpoint.message_id,
+        set_at=iso(checkpoint.created_at),
     )
 
 

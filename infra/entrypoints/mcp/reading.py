@@ -19,6 +19,7 @@ from .answers import (
     MESSAGE_CHARS,
     Answer,
     BranchInfo,
+    CheckpointInfo,
     Conversation,
     MessageLimit,
     Room,
@@ -26,10 +27,11 @@ from .answers import (
     TextLimit,
     show_branch,
     show_chat,
+    show_checkpoint,
     show_message,
+    uri_of,
 )
 from .tools import BranchName, ChatId, MessageId, Time, Tool, time_of
-from .uris import checkpoint_uri, message_uri
 
 ListLimit = Annotated[int, msgspec.Meta(ge=1, le=100, description="At most this many.")]
 _LOOKED_AT: Final = 5_000
@@ -77,15 +79,6 @@ class Surroundings(Answer, frozen=True):
     conversation: str
     message: str
     messages: list[ShownMessage]
-
-
-class CheckpointInfo(Answer, frozen=True):
-    """A name that somebody gave to a message."""
-
-    name: str
-    uri: str
-    message: str
-    set_at: str | int
 
 
 class Branches(Answer, frozen=True):
@@ -160,7 +153,7 @@ def search_conversations(
             SearchedMessage(
                 conversation=message.chat_id,
                 message=message.id,
-                uri=message_uri(message.chat_id, message.id),
+                uri=uri_of(message.chat_id, "messages", message.id),
                 role=message.name,
                 at=iso(message.created_at),
                 snippet=hit.snippet[:MESSAGE_CHARS],
@@ -326,15 +319,7 @@ def list_branches(ledger: Ledger, *, conversation: ChatId) -> Branches:
     return Branches(
         conversation=show_chat(chat),
         branches=[show_branch(branch) for branch in branches[:_LISTED_BRANCHES]],
-        checkpoints=[
-            CheckpointInfo(
-                name=each.name,
-                uri=checkpoint_uri(each.chat_id, each.name),
-                message=each.message_id,
-                set_at=iso(each.created_at),
-            )
-            for each in checkpoints[:_LISTED_BRANCHES]
-        ],
+        checkpoints=[show_checkpoint(checkpoint) for checkpoint in checkpoints[:_LISTED_BRANCHES]],
         omitted=max(0, len(branches) - _LISTED_BRANCHES) + max(0, len(checkpoints) - _LISTED_BRANCHES),
     )
 

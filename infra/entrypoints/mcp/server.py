@@ -1,6 +1,8 @@
-"""The MCP server: tools, resources and prompts over the ledger of the caller."""
+"""The MCP server: tools, resources and prompts over the ledger of the caller; also over stdin and stdout, for the process that started it."""
 
 import logging
+import os
+import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -11,6 +13,7 @@ import anyio
 import mcp_types as types
 import msgspec
 from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPError
 
@@ -18,14 +21,14 @@ from chatledger.domain.errors import AccessDeniedError, ChatledgerError, Invalid
 from chatledger.domain.packing import readable
 
 from ...ledger.aio.async_ledger import AsyncLedger
+from ...ledger.environment import open_given_async
 from ...ledger.ledger import Ledger
 from ..http.access import Principal
-from .prompts import PROMPTS
+from .answers import TEMPLATES, parse_uri
 from .reading import READING
-from .resources import MIME_TYPE, list_resources, read_resource
+from .resources import MIME_TYPE, PROMPTS, list_resources, read_resource
 from .subscriptions import MAX_URIS, Watch, follow
 from .tools import Tool
-from .uris import TEMPLATES, parse_uri
 from .writing import WRITING
 
 MAX_LISTENING: Final = 1_000
@@ -103,8 +106,26 @@ class LedgerServer:
 
     async def _list_tools(self, ctx: Context, _: object) -> types.ListToolsResult:
         principal = self._principal_of(ctx)
-        tools = [tool for tool in self._tools.values() if not tool.is_writing or principal.may("write")]
-        return types.ListToolsResult(tools=[_described(tool) for tool in tools])
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(
+                    name=tool.name,
+                    title=tool.title,
+                    description=tool.description,
+                    input_schema=tool.input_schema,
+                    output_schema=tool.output_schema,
+                    annotations=types.ToolAnnotations(
+                        title=tool.title,
+                        read_only_hint=not tool.is_writing,
+                        destructive_hint=tool.is_destructive,
+                        idempotent_hint=tool.is_idempotent,
+                        open_world_hint=False,
+                    ),
+                )
+                for tool in self._tools.values()
+                if not tool.is_writing or principal.may("write")
+            ]
+        )
 
     async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         principal = self._principal_of(ctx)
@@ -252,27 +273,42 @@ async def _watch_all(watch: Watch, uris: list[str]) -> None:
         raise MCPError(types.INVALID_PARAMS, str(error)) from error
 
 
-def _described(tool: Tool) -> types.Tool:
-    hints = types.ToolAnnotations(
-        title=tool.title,
-        read_only_hint=not tool.is_writing,
-        destructive_hint=tool.is_destructive,
-        idempotent_hint=tool.is_idempotent,
-        open_world_hint=False,
-    )
-    return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=tool.input_schema,
-        output_schema=tool.output_schema,
-        annotations=hints,
-    )
-
-
 async def _tell_nobody() -> None:
     """The list of resources is not subscribed to over this connection."""
 
 
 def _failed(words: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=words)], is_error=True)
+
+
+def serve_stdio(location: str, *, user_id: str | None = None, can_write: bool = False) -> None:
+    """
+    Serve a ledger until stdin ends. A signal (SIGINT, SIGTERM) closes the ledger and ends the process.
+
+    Args:
+        location: Of the ledger; its keys and login are in the environment.
+        user_id: The user whose conversations are there; everybody's when None.
+        can_write: Whether the tools that write are there.
+
+    Raises:
+        ConfigurationError, LogUnavailableError: The ledger does not open.
+    """
+    anyio.run(_serve, location, user_id, can_write)
+
+
+async def _serve(location: str, user_id: str | None, can_write: bool) -> None:  # noqa: FBT001 - anyio.run gives positions
+    principal = Principal(user_id, name="mcp")
+    async with open_given_async(location) as ledger:
+        served = LedgerServer(ledger, lambda _: principal, can_write=can_write, connected=principal)
+        async with anyio.create_task_group() as group:
+            group.start_soon(_end_by_signal, ledger)
+            async with stdio_server() as (reading, writing), served.following():
+                await served.server.run(reading, writing, served.server.create_initialization_options())
+            group.cancel_scope.cancel()  # stdin has ended: nothing else waits for the signal
+
+
+async def _end_by_signal(ledger: AsyncLedger) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for number in signals:
+            await ledger.close()
+            os._exit(128 + number)  # the thread that reads stdin cannot be ended otherwise

@@ -16,8 +16,8 @@ from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.feed import AsyncFeed
 from ...ledger.ledger import Ledger
 from ..http.access import Principal
+from .answers import ResourceName, parse_uri
 from .resources import read_resource
-from .uris import ResourceName, parse_uri
 
 _log: Final = logging.getLogger("chatledger.mcp")
 MAX_URIS: Final = 100

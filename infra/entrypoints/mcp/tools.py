@@ -1,6 +1,7 @@
 """Tools: a function and its arguments; the schema of both comes from its annotations."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, get_type_hints
@@ -15,6 +16,15 @@ Time = Annotated[str, msgspec.Meta(description="A time in ISO 8601, e.g. 2026-03
 ChatId = Annotated[str, msgspec.Meta(description="The id of a conversation.")]
 MessageId = Annotated[str, msgspec.Meta(description="The id of a message.")]
 BranchName = Annotated[str, msgspec.Meta(description="The name of a branch; the active one if left out.")]
+
+_ARGUMENTS: Final = {
+    "chat_id": "conversation",
+    "message_id": "message",
+    "user_id": "user",
+    "name of message": "role of message",
+}
+"""The arguments of tools, by what the ledger calls them."""
+_PARAMETERS: Final = re.compile(rf"\b(?:{'|'.join(_ARGUMENTS)})\b")
 
 
 class Tool:
@@ -61,24 +71,26 @@ class Tool:
         Call the function, in this thread.
 
         Raises:
-            InvalidValueError: An argument is missing, unknown or of the wrong form; nothing was called.
+            InvalidValueError: An argument is missing, unknown or of the wrong form, and nothing was called; or the ledger refuses it.
         """
         try:
             read = msgspec.convert(arguments, self._arguments, strict=False)
         except msgspec.ValidationError as error:
             msg = f"the arguments of {self.name} cannot be read: {error}"
             raise InvalidValueError(msg) from error
-        return self._call(ledger, **{name: getattr(read, name) for name in read.__struct_fields__})
-
-
-_TITLE: Final = "title"
+        try:
+            return self._call(ledger, **msgspec.structs.asdict(read))
+        except InvalidValueError as error:
+            # The ledger names its own parameters, which an assistant does not have.
+            words = _PARAMETERS.sub(lambda named: _ARGUMENTS[named[0]], str(error))
+            raise InvalidValueError(words) from error
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
     """Return the JSON schema of a struct, with all it refers to inside, and an object at its root."""
     (root,), components = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     name = root["$ref"].rpartition("/")[2]
-    schema = {key: value for key, value in components.pop(name).items() if key != _TITLE}
+    schema = {key: value for key, value in components.pop(name).items() if key != "title"}
     return schema | ({"$defs": components} if components else {})
 
 

@@ -5,13 +5,10 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from chatledger.domain.values import NewMessage
-from chatledger.domain.wire import iso
 
 from ...ledger.ledger import Ledger
-from .answers import Answer, BranchInfo, ShownMessage, show_branch, show_message
-from .reading import CheckpointInfo
+from .answers import Answer, BranchInfo, CheckpointInfo, ShownMessage, show_branch, show_checkpoint, show_message
 from .tools import BranchName, ChatId, MessageId, Tool
-from .uris import checkpoint_uri
 
 
 class NewTurn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -73,13 +70,7 @@ def checkpoint(
     message: MessageId,
 ) -> CheckpointInfo:
     """Give a message a name, to find it again."""
-    named = ledger.set_checkpoint(conversation, name, message)
-    return CheckpointInfo(
-        name=named.name,
-        uri=checkpoint_uri(named.chat_id, named.name),
-        message=named.message_id,
-        set_at=iso(named.created_at),
-    )
+    return show_checkpoint(ledger.set_checkpoint(conversation, name, message))
 
 
 def annotate(

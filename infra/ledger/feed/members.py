@@ -176,8 +176,8 @@ def _check_shares(log: LedgerLog, name: str, count: int) -> None:
         counts = sorted({bookmark.count for bookmark in others})
         shares = "no shares" if counts == [1] else f"shares of {', '.join(map(str, counts))}"
         msg = (
-            f"the feed {name!r} has {shares}, so it cannot be read in {count}. Stop its readers, forget_feed({name!r}), and "
-            f"begin all new ones with after={lowest}"
+            f"the feed {name!r} has {shares}, so it cannot be read in {count}. Stop its readers, forget the feed, and begin all "
+            f"new ones with after={lowest}"
         )
         raise InvalidValueError(msg)
 
@@ -188,7 +188,7 @@ def _check_log(log: LedgerLog, bookmark: Bookmark, last_position: int) -> None:
     reason = "belongs to another log" if bookmark.log_id != log.identity else f"is beyond its end, {last_position}"
     msg = (
         f"the feed {_describe(bookmark)} stands at position {bookmark.position}, which {reason}: events that it handled are not "
-        f"there. Restore the log, or forget_feed({bookmark.name!r}) and begin with after= where it has to"
+        f"there. Restore the log, or forget the feed and begin with after= where it has to"
     )
     raise ChainIntegrityError(msg, position=bookmark.position)
 

@@ -130,7 +130,7 @@ class Readable:
         return []
 
 
-_WHY: Final = "covers the chats of all users, and this ledger is limited to one; call it on the ledger that for_user was called on"
+_WHY: Final = "covers the chats of all users, and this ledger is limited to one; only the ledger of all of them has it"
 
 
 class UserLog:

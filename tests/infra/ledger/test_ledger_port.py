@@ -23,7 +23,7 @@ from chatledger.projections.log.kinds import CHATS, STATES, THREADS
 from chatledger.projections.snapshot import Snapshot
 from chatledger.projections.user_snapshot import UserSnapshot
 
-OF_ALL_USERS = "covers the chats of all users, and this ledger is limited to one; call it on the ledger that for_user was called on"
+OF_ALL_USERS = "covers the chats of all users, and this ledger is limited to one; only the ledger of all of them has it"
 OF_THE_PRESENT = (
     "is not for a view of an earlier moment, which only reads chats; use the ledger that the view was made from"
 )

@@ -15,6 +15,7 @@ from chatledger.domain.errors import (
     MessageNotFoundError,
     WrongChatError,
 )
+from chatledger.domain.limits import check_id
 from chatledger.domain.values import ANY, Annotation, Branch, Checkpoint
 from chatledger.domain.wire import Value
 
@@ -50,9 +51,10 @@ def list_branches(call: HttpCall, chat_id: str) -> list[Branch]:
 
 def create_branch(call: HttpCall, chat_id: str, body: NewBranch) -> Branch:
     """Make a branch whose head is a message of the chat."""
-    if body.name is None and body.head_message_id is not None:
-        return call.ledger.fork(chat_id, body.head_message_id, activate=body.activate)
-    return call.ledger.create_branch(chat_id, body.name or "", body.head_message_id, activate=body.activate)
+    head = None if body.head_message_id is None else check_id(body.head_message_id, "head_message_id")
+    if body.name is None and head is not None:
+        return call.ledger.fork(chat_id, head, activate=body.activate)
+    return call.ledger.create_branch(chat_id, body.name or "", head, activate=body.activate)
 
 
 def get_branch(call: HttpCall, chat_id: str, name: str) -> Branch:
@@ -73,7 +75,8 @@ def update_branch(call: HttpCall, chat_id: str, name: str, body: BranchChange) -
     """
     if body.head_message_id is not UNSET:
         expected = head_of(call)
-        call.ledger.move_head(chat_id, name, body.head_message_id, expected=ANY if expected is UNSET else expected)
+        head = None if body.head_message_id is None else check_id(body.head_message_id, "head_message_id")
+        call.ledger.move_head(chat_id, name, head, expected=ANY if expected is UNSET else expected)
     if body.name is not None and body.name != name:
         # One key for several writes: with the same command id the second would be taken for the first, and left out.
         with call.command("rename"):

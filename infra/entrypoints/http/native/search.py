@@ -65,7 +65,7 @@ def search(
             mode=mode,
         )
     except ConfigurationError as error:
-        msg = f"this server cannot search by {mode}: {error}"
+        msg = f"this server cannot search by {mode}: {error}; it is started with --embed"
         raise RequestError(422, msg, name="ConfigurationError") from error
     return Hits(list(hits), hits.is_degraded, hits.pending)
 

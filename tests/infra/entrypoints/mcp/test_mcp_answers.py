@@ -10,17 +10,16 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import ChatledgerError, InvalidValueError, NewMessage
-from chatledger.infra.entrypoints.mcp.answers import MAX_ANSWER_CHARS, ShownMessage, transcript
+from chatledger.infra.entrypoints.mcp.answers import (
+    MAX_ANSWER_CHARS,
+    ResourceName,
+    ShownMessage,
+    parse_uri,
+    transcript,
+    uri_of,
+)
 from chatledger.infra.entrypoints.mcp.reading import READING, Surroundings, Transcript, read_branch
 from chatledger.infra.entrypoints.mcp.resources import MAX_MESSAGE_BYTES, read_resource
-from chatledger.infra.entrypoints.mcp.uris import (
-    ResourceName,
-    branch_uri,
-    chat_uri,
-    checkpoint_uri,
-    message_uri,
-    parse_uri,
-)
 from chatledger.infra.entrypoints.mcp.writing import WRITING
 
 TOOLS = {tool.name: tool for tool in (*READING, *WRITING)}
@@ -91,7 +90,7 @@ def test_what_is_hidden_is_not_read(ledger: chatledger.Ledger) -> None:
         ask(ledger, "history", conversation="c"),
         *(
             read_resource(ledger, parse_uri(uri))
-            for uri in (chat_uri("c"), branch_uri("c", "main"), message_uri("c", "h"))
+            for uri in (uri_of("c"), uri_of("c", "branches", "main"), uri_of("c", "messages", "h"))
         ),
         transcript(page.messages),
     ]
@@ -112,7 +111,7 @@ def test_a_message_is_read_as_a_whole(ledger: chatledger.Ledger) -> None:
     assert (len(said.text), said.omitted_characters) == (4_000, 86_000)
     assert len(whole["message"]["text"]) == len(whole["data"]["parts"][0]["text"]) == 90_000
     with pytest.raises(InvalidValueError, match="sent as a whole"):
-        read_resource(ledger, parse_uri(message_uri("c", "longer")))
+        read_resource(ledger, parse_uri(uri_of("c", "messages", "longer")))
 
 
 names = st.text(min_size=1, max_size=20)
@@ -121,10 +120,10 @@ names = st.text(min_size=1, max_size=20)
 @given(names, names)
 @settings(max_examples=examples(300))
 def test_any_id_has_a_uri(chat_id: str, name: str) -> None:
-    assert parse_uri(chat_uri(chat_id)) == ResourceName(chat_id)
-    assert parse_uri(branch_uri(chat_id, name)) == ResourceName(chat_id, "branches", name)
-    assert parse_uri(message_uri(chat_id, name)) == ResourceName(chat_id, "messages", name)
-    assert parse_uri(checkpoint_uri(chat_id, name)) == ResourceName(chat_id, "checkpoints", name)
+    assert parse_uri(uri_of(chat_id)) == ResourceName(chat_id)
+    assert parse_uri(uri_of(chat_id, "branches", name)) == ResourceName(chat_id, "branches", name)
+    assert parse_uri(uri_of(chat_id, "messages", name)) == ResourceName(chat_id, "messages", name)
+    assert parse_uri(uri_of(chat_id, "checkpoints", name)) == ResourceName(chat_id, "checkpoints", name)
 
 
 @given(st.text() | st.text().map("chatledger://chats/".__add__))
