@@ -18,7 +18,7 @@ from chatledger.domain.values import SearchHits
 from chatledger.domain.wire import Value
 
 from ...ledger.search import DEFAULT_LIMIT
-from ..named_embedding import embedding_named
+from ..named import embedding_named
 from .lookup import require_branch, require_chat, require_thread
 from .options import GlobalOptions, WholeNumber, aware_time, ledger_at, limit_option, listing_options, parsed
 from .output import (

@@ -30,7 +30,7 @@ from ..explorer.links import EntryLinks
 from .access import Authenticate, Authorize
 from .contract import Contract
 from .guard import Guard, Limits
-from .health import WRITE_EVERY_S, Health, Metrics
+from .health import Health, Metrics
 from .native import AREAS, PREFIX, ROUTES
 from .observing import Observed
 from .openai import OPENAI
@@ -110,23 +110,27 @@ def create_app(
         anchor_key=None if anchor_key is None else read_signing_key(anchor_key),
         streams_per_user=limits.streams_per_user,
     )
-    paths = [
-        *Health(service, limits, metrics).paths(),
-        *_contracts(service, enable, graphs, mcp_can_write=mcp_can_write, session_key=session_key, links=links),
-    ]
-
+    contracts = _contracts(service, enable, graphs, mcp_can_write=mcp_can_write, session_key=session_key, links=links)
     app = Starlette(
-        routes=paths,
+        routes=[*Health(service, limits, metrics).paths(), *contracts],
         lifespan=_lifespan(service, metrics, is_ours=is_ours),
-        exception_handlers={
-            HTTPException: _problem,
-            ChatledgerError: _problem,
-            RequestError: _problem,
-        },
+        exception_handlers=dict.fromkeys((HTTPException, ChatledgerError, RequestError), _problem),
     )
     app.state.service, app.state.metrics = service, metrics
-    _guard(app, service, limits, metrics, cors, hosts)
-    app.add_middleware(RawPath, root_path=root_path)  # the last one is the first that a request passes
+    # The last one is the first that a request passes.
+    app.add_middleware(Guard, service=service, limits=limits, origins=cors, hosts=hosts)
+    if cors:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=cors,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            allow_private_network=True,  # Chrome asks before a page of the internet may call a server on this machine
+            expose_headers=_SHOWN,
+        )
+    # Before the guard, so that what is refused is counted and logged too.
+    app.add_middleware(Observed, service=service, metrics=metrics)
+    app.add_middleware(RawPath, root_path=root_path)
     return app
 
 
@@ -142,7 +146,7 @@ def _lifespan(
             group = await stack.enter_async_context(anyio.create_task_group())
             group.start_soon(service.views.sweep_often)
             if metrics.folder is not None:
-                group.start_soon(_write_often, metrics)
+                group.start_soon(metrics.write_often)
             yield
             service.stopping.set()
             group.cancel_scope.cancel()
@@ -171,7 +175,13 @@ def _contracts(
     wanted = CONTRACTS if enable is None else enable
     paths: list[BaseRoute] = []
     if "api" in wanted:
-        paths += _native(service)
+        # Once, as it takes a tenth of a second to make, and strangers may ask for it.
+        described = msgspec.json.encode(describe())
+
+        async def openapi(_: Request) -> Response:
+            return Response(described, media_type="application/json")
+
+        paths += [PathRoute("/openapi.json", openapi), *Contract(PREFIX, ROUTES).paths(service)]
     if "openai" in wanted:
         paths += OPENAI.paths(service)
     if "ai" in wanted:
@@ -216,39 +226,6 @@ def _is_installed(*modules: str, extra: str, is_named: bool) -> bool:
     return is_there
 
 
-def _native(service: Service) -> list[BaseRoute]:
-    # Once, as it takes a tenth of a second to make, and strangers may ask for it.
-    described = msgspec.json.encode(describe())
-
-    async def openapi(_: Request) -> Response:
-        return Response(described, media_type="application/json")
-
-    return [PathRoute("/openapi.json", openapi), *Contract(PREFIX, ROUTES).paths(service)]
-
-
-def _guard(
-    app: Starlette,
-    service: Service,
-    limits: Limits,
-    metrics: Metrics,
-    cors: Collection[str],
-    hosts: Collection[str] | None,
-) -> None:
-    # The last one is the first that a request passes.
-    app.add_middleware(Guard, service=service, limits=limits, origins=cors, hosts=hosts)
-    if cors:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=cors,
-            allow_methods=["*"],
-            allow_headers=["*"],
-            allow_private_network=True,  # Chrome asks before a page of the internet may call a server on this machine
-            expose_headers=_SHOWN,
-        )
-    # Before the guard, so that what is refused is counted and logged too.
-    app.add_middleware(Observed, service=service, metrics=metrics)
-
-
 def describe() -> dict[str, Any]:
     """Return the OpenAPI document of the native API."""
     return document(AREAS, title="chatledger", version=version("chatledger"), prefix=PREFIX)
@@ -274,12 +251,6 @@ class RawPath:
                 path = path.removeprefix(self._root_path) or "/"
             scope = dict(scope, path=path) | {ROOT: self._root_path}
         await self._app(scope, receive, send)
-
-
-async def _write_often(metrics: Metrics) -> None:
-    while True:
-        metrics.write()
-        await anyio.sleep(WRITE_EVERY_S)
 
 
 async def _problem(request: Request, error: Exception) -> Response:

@@ -90,6 +90,12 @@ class Metrics:
             file.write(msgspec.json.encode(self._own()))
         fresh.replace(path)
 
+    async def write_often(self) -> None:
+        """Write the counts of this process in time, whether or not requests come."""
+        while True:
+            self.write()
+            await anyio.sleep(WRITE_EVERY_S)
+
     def text(
         self, *, log_position: int, index_position: int, pending_erasures: int = 0, oldest_erasure_s: float = 0.0
     ) -> str:
@@ -98,15 +104,16 @@ class Metrics:
         for process in self._all():
             samples.update(process.counted)
             samples.update(process.gauges)
-        samples["chatledger_log_position"] = log_position
-        samples["chatledger_index_position"] = index_position
-        samples["chatledger_index_lag_events"] = max(0, log_position - index_position)
         values: dict[str, float] = {
+            **samples,
+            "chatledger_log_position": log_position,
+            "chatledger_index_position": index_position,
+            "chatledger_index_lag_events": max(0, log_position - index_position),
             "chatledger_pending_erasures": pending_erasures,
             "chatledger_oldest_pending_erasure_seconds": oldest_erasure_s,
         }
         by_name: defaultdict[str, list[str]] = defaultdict(list)
-        for sample, value in [*samples.items(), *values.items()]:
+        for sample, value in values.items():
             name = sample.partition("{")[0]
             for ending in ("_bucket", "_sum", "_count"):
                 if name.removesuffix(ending) == _DURATION:
@@ -120,7 +127,8 @@ class Metrics:
     def _own(self) -> _Samples:
         counted: dict[str, float] = dict(self._counts)
         for (method, route, status), buckets in self._durations.items():
-            labels = f'method="{method}",route="{_escaped(route)}",status="{status}"'
+            escaped = route.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            labels = f'method="{method}",route="{escaped}",status="{status}"'
             total = 0.0
             for bound, count in zip((*SECONDS, "+Inf"), buckets, strict=False):  # the last of them is the sum
                 total += count  # buckets of Prometheus are cumulative
@@ -138,22 +146,12 @@ class Metrics:
                 continue
             with suppress(OSError, msgspec.DecodeError):
                 others = msgspec.json.decode(path.read_bytes(), type=_Samples)
-                # Counts of a process that ended stay: Prometheus takes a counter that falls for a restart. Its open streams go.
-                if not _is_alive(int(path.stem)):
+                try:
+                    os.kill(int(path.stem), 0)
+                except OSError:
+                    # Counts of a process that ended stay: Prometheus takes a counter that falls for a restart. Its open streams go.
                     others.gauges.clear()
                 yield others
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except OSError:
-        return False
-    return True
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 class Health:

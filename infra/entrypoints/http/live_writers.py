@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from chatledger.domain.chat.live import LiveStream
 from chatledger.domain.errors import ChatledgerError, LiveConflictError, LiveStreamNotFoundError
 
 from ...ledger.ledger import Ledger
@@ -111,7 +110,8 @@ class LiveWriters:
         stream = ledger.get_live(chat_id, stream_id)
         if stream is None:
             raise LiveStreamNotFoundError(chat_id, stream_id)
-        raise LiveConflictError(chat_id, stream_id, status=_status(stream, epoch))
+        status = "being written through another process" if stream.status == "writing" else stream.status
+        raise LiveConflictError(chat_id, stream_id, status=status if stream.epoch == epoch else "taken over")
 
     def begun(self, chat_id: str, stream_id: str, key: str) -> LiveAnswer | None:
         """Return the writer of a stream that was begun with this idempotency key; None where there is none here."""
@@ -187,9 +187,3 @@ class LiveWriters:
             for held in idle.values():
                 with suppress(ChatledgerError):
                     held.writer.close()
-
-
-def _status(stream: LiveStream, epoch: int) -> str:
-    if stream.epoch != epoch:
-        return "taken over"
-    return "being written through another process" if stream.status == "writing" else stream.status

@@ -4,10 +4,10 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
@@ -18,12 +18,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...clock import clock_ms
 from .access import PRINCIPAL
 from .health import Metrics
-from .service import Service
+from .service import CHAT_NAMES, Service
 
 REQUEST_ID: Final = b"x-request-id"
 _GIVEN_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_CONVERSATIONS: Final = ("chat_id", "conversation_id", "thread_id")
 
 CLIENT_GONE: Final = 499
 """The status that metrics and logs have of a request whose client went before it was complete."""
@@ -66,7 +65,7 @@ class Observed:
 
     def __init__(self, app: ASGIApp, *, service: Service, metrics: Metrics) -> None:
         self._app, self._service, self._metrics = app, service, metrics
-        self._spans: _Spans = _OpenTelemetry() if find_spec("opentelemetry") is not None else _NoSpans()
+        self._spans = _Spans()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
@@ -150,40 +149,27 @@ def _request_id(scope: Scope) -> bytes:
     return uuid.uuid4().hex.encode()
 
 
-class _Ending(Protocol):
-    def __call__(self, route: str, status: int) -> None: ...
+class _Spans:
+    """
+    A span of OpenTelemetry for each request, below the one that the client sends.
 
-
-class _Spans(Protocol):
-    def span(self, scope: Scope) -> Any: ...
-
-
-class _NoSpans:
-    @contextmanager
-    def span(self, scope: Scope) -> Generator[_Ending]:
-        del scope
-        yield _no_end
-
-
-def _no_end(route: str, status: int) -> None:
-    del route, status
-
-
-class _OpenTelemetry:
-    """A span for each request, below the one that the client sends; none until the application sets a provider of spans."""
+    None where its API is not installed, and until the application sets a provider of spans.
+    """
 
     def __init__(self) -> None:
-        from opentelemetry import propagate, trace
+        self._trace: Any = None
+        if find_spec("opentelemetry") is not None:
+            from opentelemetry import propagate, trace
 
-        self._trace, self._extract = trace, propagate.extract
-        self._tracer = trace.get_tracer("chatledger")
+            self._trace, self._extract, self._tracer = trace, propagate.extract, trace.get_tracer("chatledger")
 
     @contextmanager
-    def span(self, scope: Scope) -> Generator[_Ending]:
+    def span(self, scope: Scope) -> Generator[Callable[[str, int], None]]:
+        """Give what ends the span, with the route and the status."""
         trace = self._trace
         # Looked up each time: applications set their provider after they made this one.
-        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-            yield _no_end
+        if trace is None or isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            yield lambda _route, _status: None
             return
         carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
@@ -199,7 +185,7 @@ class _OpenTelemetry:
                 if route:
                     span.update_name(f"{method} {route}")
                     span.set_attribute("http.route", route)
-                for name in _CONVERSATIONS:
+                for name in CHAT_NAMES:
                     if name in scope.get("path_params", {}):
                         span.set_attribute("gen_ai.conversation.id", unquote(str(scope["path_params"][name])))
                 if status >= 500:

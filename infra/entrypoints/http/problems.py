@@ -124,8 +124,14 @@ def problem_of(error: Exception) -> dict[str, Any]:
     if isinstance(error, ChatledgerError):
         kind = type(error)
         title = (kind.__doc__ or kind.__name__).strip().splitlines()[0]
+        # Extension members (RFC 9457, 3.2): a client finds the actual head of a conflict without parsing the sentence.
+        facts = {
+            name: value
+            for name, value in vars(error).items()
+            if not name.startswith("_") and (value is None or isinstance(value, str | int | float | bool))
+        }
         return {
-            **_facts(error),
+            **facts,
             "type": URN + kind.__name__,
             "title": title,
             "status": status_of(error),
@@ -144,17 +150,6 @@ def problem_of(error: Exception) -> dict[str, Any]:
         "status": 500,
         "detail": "the server's log says what happened; nothing is known of the outcome, retrying with the same Idempotency-Key is safe",
     }
-
-
-def _facts(error: ChatledgerError) -> dict[str, Any]:
-    facts: dict[str, Any] = {}
-    # Extension members (RFC 9457, 3.2): a client finds the actual head of a conflict without parsing the sentence.
-    for name, value in vars(error).items():
-        if name.startswith("_"):
-            continue
-        if value is None or isinstance(value, str | int | float | bool):
-            facts[name] = value
-    return facts
 
 
 def answer_problem(request: Request, error: Exception) -> Response:

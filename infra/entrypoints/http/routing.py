@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
@@ -213,19 +213,17 @@ class Route:
             RequestError: A parameter, a header or the body is not of the declared form.
         """
         self._check_headers(request)
-        arguments = self._from_path(request.path_params) | self._from_query(request)
-        if self.body is not None:
-            body = await read_body(request, self.max_body_bytes)
-            arguments["body"] = self.body.default if not body and self.body.has_default else self._from_body(body)
-        return arguments
-
-    def _from_path(self, parts: Mapping[str, str]) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
         for name, parameter in self.in_path.items():
             try:
-                arguments[name] = msgspec.convert(unquote(parts[name], errors="strict"), parameter.kind, strict=False)
+                part = unquote(request.path_params[name], errors="strict")
+                arguments[name] = msgspec.convert(part, parameter.kind, strict=False)
             except (msgspec.ValidationError, UnicodeDecodeError) as error:
                 raise RequestError(422, f"{name} in the path: {error}", name="InvalidValueError") from error
+        arguments |= self._from_query(request)
+        if self.body is not None:
+            body = await read_body(request, self.max_body_bytes)
+            arguments["body"] = self.body.default if not body and self.body.has_default else self._from_body(body)
         return arguments
 
     def _from_query(self, request: Request) -> dict[str, Any]:
@@ -236,23 +234,18 @@ class Route:
             if name in self._lists:
                 values.setdefault(name, []).append(value)
                 continue
-            is_deep = bool(bracket) and inner.endswith(
-                "]"
-            )  # `metadata[topic]=travel`: the style `deepObject` of OpenAPI
+            # `metadata[topic]=travel`: the style `deepObject` of OpenAPI.
+            is_deep = bool(bracket) and inner.endswith("]")
             into, key = (deep.setdefault(outer, {}), inner[:-1]) if is_deep else (values, name)
             if key in into or "][" in key:
-                msg = (
-                    f"in the query: {name} is given twice"
-                    if key in into
-                    else f"in the query: {name} is nested too deep"
-                )
-                raise RequestError(422, msg, name="InvalidValueError")
+                wrong = "given twice" if key in into else "nested too deep"
+                raise RequestError(422, f"in the query: {name} is {wrong}", name="InvalidValueError")
             into[key] = value
         try:
             query = msgspec.convert(values | deep, self.query, strict=False)
         except msgspec.ValidationError as error:
             raise RequestError(422, f"in the query: {error}", name="InvalidValueError") from error
-        return {name: getattr(query, name) for name in query.__struct_fields__}
+        return msgspec.structs.asdict(query)
 
     def _from_body(self, body: bytes) -> Any:
         if self._decode is None:

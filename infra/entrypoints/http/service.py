@@ -24,6 +24,8 @@ from .problems import RequestError, answer_problem
 
 Refuse = Callable[[Request, Exception], Response]
 """Answers a request with an error."""
+CHAT_NAMES: Final = ("chat_id", "thread_id", "conversation_id")
+"""The names of ids of chats in paths and queries; the id of a thread is that of its chat."""
 RUN_STREAM: Final = "run"
 """The role of the live streams that have the events of runs; all others are messages that are being written."""
 
@@ -93,7 +95,9 @@ class Service:
         if self._authorize is None or principal.user_id is None:
             return principal  # without a user there are no roles: all chats are open
         grants: list[tuple[str, MemberRole]] = []
-        for chat_id in _named_chats(request):
+        in_path = [unquote(request.path_params[name]) for name in CHAT_NAMES if name in request.path_params]
+        in_query = [chat_id for name in CHAT_NAMES for chat_id in request.query_params.getlist(name)]
+        for chat_id in dict.fromkeys(in_path + in_query):
             answer = self._authorize(principal, chat_id)
             role = await answer if isawaitable(answer) else answer
             if role is None:
@@ -126,15 +130,3 @@ class Service:
             return EVERYBODY
         answer = self._authenticate(headers)
         return await answer if isawaitable(answer) else answer
-
-
-_CHAT_NAMES: Final = ("chat_id", "thread_id", "conversation_id")
-"""The names of ids of chats in paths and queries; the id of a thread is that of its chat."""
-
-
-def _named_chats(request: Request) -> list[str]:
-    """Return the ids of the chats that a request names in its path or its query."""
-    in_path = [unquote(request.path_params[name]) for name in _CHAT_NAMES if name in request.path_params]
-    return list(
-        dict.fromkeys([*in_path, *(chat_id for name in _CHAT_NAMES for chat_id in request.query_params.getlist(name))])
-    )

@@ -105,9 +105,8 @@ class Protocol(H11Protocol):
         waiting: list[tuple[bool, float, int, asyncio.Transport]] = []
         for connection in cast("set[H11Protocol]", self.connections - {self}):
             deadline, transport = connection.timeout_keep_alive_task, connection.transport
-            if (
-                deadline is not None and not transport.is_closing()
-            ):  # it answers nothing; of these, one that reads goes last
+            # It answers nothing; of these, one that reads goes last.
+            if deadline is not None and not transport.is_closing():
                 waiting.append((connection.flow.write_paused, deadline.when(), id(connection), transport))
         if waiting:
             min(waiting)[-1].abort()
@@ -211,7 +210,7 @@ def serve(settings: Serving, *, tell: Callable[[str], None], show: Callable[[str
     with (
         _exiting_by_signal(),
         open_given(settings.location, create=settings.create) as ledger,
-        _listen(settings) as listening,
+        listen(settings.host, settings.port, may_choose=settings.is_port_free_to_choose) as listening,
         ExitStack() as stack,
     ):
         address, port = listening.getsockname()[:2]
@@ -252,25 +251,11 @@ def _exiting_by_signal() -> Generator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, _exit)
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _exit(number: int, frame: FrameType | None) -> None:
-    del number, frame
-    sys.exit(0)
-
-
-def _listen(settings: Serving) -> socket.socket:
-    try:
-        return listen(settings.host, settings.port)
-    except ConfigurationError:
-        if not settings.is_port_free_to_choose:
-            raise
-        return listen(settings.host, 0)
 
 
 def application_of_worker(settings: Serving) -> Starlette:
@@ -290,9 +275,9 @@ def application_of_worker(settings: Serving) -> Starlette:
     return app
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, may_choose: bool = False) -> socket.socket:
     """
-    Return a socket that listens at an address; port 0 is a free one.
+    Return a socket that listens at an address; port 0 is a free one, which is taken too where this one is in use and it may be.
 
     Raises:
         ConfigurationError: The address is taken, or not of this machine.
@@ -307,6 +292,8 @@ def listen(host: str, port: int) -> socket.socket:
         listening.listen(_BACKLOG)  # the address is open before it is printed: connections wait until they are answered
     except OSError as error:
         listening.close()
+        if may_choose:
+            return listen(host, 0)
         msg = f"cannot listen at {host}, port {port}: {error.strerror or error}; choose another one with --port"
         raise ConfigurationError(msg) from error
     return listening

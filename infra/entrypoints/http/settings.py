@@ -3,8 +3,6 @@
 import logging
 import secrets
 import sys
-from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -15,7 +13,7 @@ from chatledger.domain.errors import ConfigurationError
 
 from ...ledger.environment import open_given_async
 from ..explorer.links import EntryLinks
-from ..named_embedding import embedding_named
+from ..named import embedding_named, object_named
 from .access import Authenticate, any_of
 from .app import create_app, is_served
 from .guard import Limits
@@ -140,7 +138,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             closes_ledger=True,
             enable=self.contracts,
             authenticate=self.authentication(),
-            graphs=_graphs(self.graphs) if self.graphs else None,
+            graphs=self.named_graphs(),
             anchor_key=self.anchor_key,
             mcp_can_write=self.mcp_can_write,
             limits=self.limits,
@@ -188,57 +186,49 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             ConfigurationError: Something that is named is not there.
         """
         if self.is_by_link_only:
-            return _nobody
+            return lambda _: None  # sessions only let in
         ways: list[Authenticate] = []
         if self.keys is not None:
             keys = KeyFile(self.keys)
             keys.read()  # a broken file is an error of the start; later it would only let nobody in
             ways.append(keys)
         if self.jwks is not None:
-            ways.append(self._tokens(self.jwks))
+            if self.issuer is None:
+                msg = "say who makes the tokens, with --issuer: the claim `iss` of each"
+                raise ConfigurationError(msg)
+            try:
+                from .tokens import JsonWebTokens
+            except ImportError as error:
+                raise ConfigurationError(_MISSING) from error
+            ways.append(
+                JsonWebTokens(self.jwks, issuer=self.issuer, audience=self.audience, user_claim=self.user_claim)
+            )
         if self.authenticate is not None:
-            ways.append(_function(self.authenticate))
+            function = object_named(
+                self.authenticate, "is no function that can be imported, such as 'my_auth:who_asks'"
+            )
+            if not callable(function):
+                msg = f"{self.authenticate!r} is no function"
+                raise ConfigurationError(msg)
+            ways.append(cast("Authenticate", function))
         return any_of(*ways) if ways else None
 
-    def _tokens(self, jwks: str) -> Authenticate:
-        if self.issuer is None:
-            msg = "say who makes the tokens, with --issuer: the claim `iss` of each"
-            raise ConfigurationError(msg)
+    def named_graphs(self) -> dict[str, Any] | None:
+        """
+        Import the graphs that LangGraph's clients find here; None where none are named.
+
+        Raises:
+            ConfigurationError: One of them is not there.
+        """
+        if not self.graphs:
+            return None
         try:
-            from .tokens import JsonWebTokens
+            from .langgraph_api.graphs import load_graphs
         except ImportError as error:
-            raise ConfigurationError(_MISSING) from error
-        return JsonWebTokens(jwks, issuer=self.issuer, audience=self.audience, user_claim=self.user_claim)
-
-
-def _nobody(_: Mapping[str, str]) -> None:
-    """Know nobody: sessions only let in."""
+            raise ConfigurationError(_NO_GRAPHS) from error
+        return load_graphs(self.graphs)
 
 
 def _print_link(link: str) -> None:
     sys.stdout.write(f"the next browser: {link}\n")
     sys.stdout.flush()
-
-
-def _graphs(named: tuple[str, ...]) -> dict[str, Any]:
-    try:
-        from .langgraph_api.graphs import load_graphs
-    except ImportError as error:
-        raise ConfigurationError(_NO_GRAPHS) from error
-    return load_graphs(named)
-
-
-def _function(named: str) -> Authenticate:
-    """Import `module:function`; modules are looked for in the working directory too."""
-    module, _, name = named.partition(":")
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        function: Any = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        msg = f"{named!r} is no function that can be imported, such as 'my_auth:who_asks': {error}"
-        raise ConfigurationError(msg) from error
-    if not callable(function):
-        msg = f"{named!r} is no function"
-        raise ConfigurationError(msg)
-    return cast("Authenticate", function)

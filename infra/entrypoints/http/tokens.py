@@ -21,17 +21,8 @@ from chatledger.domain.errors import ConfigurationError
 from .access import Principal, Scope, credential_of
 
 ALGORITHMS: Final = [
-    "RS256",
-    "RS384",
-    "RS512",
-    "PS256",
-    "PS384",
-    "PS512",
-    "ES256",
-    "ES384",
-    "ES512",
-    "Ed25519",
-    "EdDSA",
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "Ed25519", "EdDSA"),
 ]
 """Algorithms with a public key. With a shared secret, everybody who checks tokens could make one."""
 
@@ -82,7 +73,7 @@ class JsonWebTokens:
         _check_is_safe(jwks)
         self._is_remote = urlsplit(jwks).scheme in {"http", "https"}
         if not self._is_remote:
-            self._keep(_keys_in(_read_file(jwks)))
+            self._keys, self._read_at = _keys_in(_read_file(jwks)), time.monotonic()
 
     async def __call__(self, headers: Mapping[str, str]) -> Principal | None:
         """Return the caller; None where the token is not a good one."""
@@ -96,23 +87,18 @@ class JsonWebTokens:
         await self._refresh(key_id)
         # A set may have several keys of one id, or without any: each is tried.
         for key in self._keys:
-            if key_id is None or key.kid == key_id:
-                principal = self._principal(token, key)
-                if principal is not None:
-                    return principal
+            if key_id is not None and key.kid != key_id:
+                continue
+            try:
+                claims = jwt.decode(token, key, algorithms=ALGORITHMS).claims
+                self._claims.validate(claims)
+            except (JoseError, ValueError, TypeError) as error:
+                _log.debug("a token is refused: %s", error)
+                continue
+            user_id = claims.get(self._user_claim)
+            if isinstance(user_id, str) and user_id:
+                return Principal(user_id, _scopes_of(claims), _NAME)
         return None
-
-    def _principal(self, token: str, key: _Public) -> Principal | None:
-        try:
-            claims = jwt.decode(token, key, algorithms=ALGORITHMS).claims
-            self._claims.validate(claims)
-        except (JoseError, ValueError, TypeError) as error:
-            _log.debug("a token is refused: %s", error)
-            return None
-        user_id = claims.get(self._user_claim)
-        if not isinstance(user_id, str) or not user_id:
-            return None
-        return Principal(user_id, _scopes_of(claims), _NAME)
 
     async def _refresh(self, key_id: Any) -> None:
         """Read the keys again where they are old, or lack the one that a token names; at most every 30 s."""
@@ -124,7 +110,8 @@ class JsonWebTokens:
             self._tried_at = time.monotonic()
             try:
                 read = _fetch if self._is_remote else _read_file
-                self._keep(_keys_in(await anyio.to_thread.run_sync(read, self._jwks)))
+                self._keys = _keys_in(await anyio.to_thread.run_sync(read, self._jwks))
+                self._read_at = time.monotonic()
             except (ConfigurationError, OSError) as error:
                 _log.warning("the keys at %s cannot be read: %s", self._jwks, error)
 
@@ -133,9 +120,6 @@ class JsonWebTokens:
         now = time.monotonic()
         is_known = bool(self._keys) and (key_id is None or any(key.kid == key_id for key in self._keys))
         return (is_known and now - self._read_at < _KEEP_S) or now - self._tried_at < _PAUSE_S
-
-    def _keep(self, keys: list[_Public]) -> None:
-        self._keys, self._read_at = keys, time.monotonic()
 
 
 def _scopes_of(claims: Mapping[str, Any]) -> frozenset[Scope]:

@@ -176,8 +176,8 @@ def list_conversations(
     after: Annotated[str, msgspec.Meta(description="`next` of the list before.")] | None = None,
 ) -> ConversationList:
     """List conversations, the last changed first; those of a period with since and until."""
-    first = None if since is None else _ms(since, "since")
-    end = None if until is None else _ms(until, "until")
+    first = None if since is None else time_of(since, "since").timestamp() * 1000
+    end = None if until is None else time_of(until, "until").timestamp() * 1000
     conversations: list[Conversation] = []
     last: str | None = after
     for looked_at, chat in enumerate(_chats(ledger, user, metadata, after)):
@@ -193,17 +193,9 @@ def list_conversations(
 
 
 def _chats(ledger: Ledger, user_id: str | None, metadata: dict[str, str] | None, after: str | None) -> Iterator[Chat]:
-    page_size = 200
-    while True:
-        page = ledger.list_chats(user_id=user_id, metadata=metadata, limit=page_size, after=after)
+    while page := ledger.list_chats(user_id=user_id, metadata=metadata, limit=200, after=after):
         yield from page
-        if len(page) < page_size:
-            return
         after = page[-1].id
-
-
-def _ms(text: str, name: str) -> int:
-    return round(time_of(text, name).timestamp() * 1000)
 
 
 def read_conversation(

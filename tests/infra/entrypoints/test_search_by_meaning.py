@@ -10,7 +10,7 @@ from tests.support.http_world import client_of
 import chatledger
 from chatledger import ConfigurationError, user
 from chatledger.infra.entrypoints.http.settings import Serving
-from chatledger.infra.entrypoints.named_embedding import embedding_named
+from chatledger.infra.entrypoints.named import embedding_named
 from chatledger.server import create_app
 
 NAMED = "tests.support.embedding_world:words_embedding"

@@ -87,7 +87,7 @@ def test_the_count_can_not_be_changed(ledger: Ledger, share: tuple[int, int] | N
             handled.append([next(feed).position for _ in range(index + 1)][-1])
             feed.ack()
     lowest = min(info.position for info in ledger.feeds())
-    with pytest.raises(InvalidValueError, match=rf"shares of 3.*forget_feed\('n'\).*after={lowest}"):
+    with pytest.raises(InvalidValueError, match=rf"shares of 3.*forget the feed.*after={lowest}"):
         ledger.feed(name="n", share=share)
 
     assert 3 == len(ledger.feeds())

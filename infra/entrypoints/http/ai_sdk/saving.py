@@ -53,7 +53,13 @@ def drafts_of(messages: Sequence[Mapping[str, Any]]) -> list[NewMessage]:
     Raises:
         InvalidValueError: One of them is no UIMessage, or an id is given twice.
     """
-    drafts = [_draft_of(message, position) for position, message in enumerate(messages)]
+    drafts: list[NewMessage] = []
+    for position, message in enumerate(messages):
+        message_id: Any = message.get("id")
+        if not is_ui_message(message) or message["role"] not in _ROLES or not isinstance(message_id, str):
+            msg = f"message {position} is no UIMessage: it needs an `id`, a `role` of {', '.join(_ROLES)}, and `parts`"
+            raise InvalidValueError(msg)
+        drafts.append(NewMessage(message["role"], dict(message), UI, id=check_id(message_id, "message id")))
     if len({draft.id for draft in drafts}) < len(drafts):
         msg = "messages have ids of their own; one of these is given twice"
         raise InvalidValueError(msg)
@@ -91,14 +97,6 @@ def save_messages(ledger: Ledger, chat_id: str, drafts: Sequence[NewMessage]) ->
     )
     result = ledger.save(chat_id, save)
     return SavedChain(result.branch, result.head_message_id, ids + result.message_ids)
-
-
-def _draft_of(message: Mapping[str, Any], position: int) -> NewMessage:
-    message_id: Any = message.get("id")
-    if not is_ui_message(message) or message["role"] not in _ROLES or not isinstance(message_id, str):
-        msg = f"message {position} is no UIMessage: it needs an `id`, a `role` of {', '.join(_ROLES)}, and `parts`"
-        raise InvalidValueError(msg)
-    return NewMessage(message["role"], dict(message), UI, id=check_id(message_id, "message id"))
 
 
 def _stored_ids(ledger: Ledger, chat_id: str, drafts: Sequence[NewMessage]) -> list[str]:

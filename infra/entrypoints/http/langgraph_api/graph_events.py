@@ -148,20 +148,17 @@ class _Forms:
         """Return the events of a part of the graph's stream, or of the subgraph in a namespace."""
         if mode == "messages":
             message, metadata = data
-            return self._message(message, metadata)
-        events: list[Named] = self._speech.of_task(data, namespace) if mode == "tasks" and self._speech else []
+            events: list[Named] = []
+            if "messages-tuple" in self._modes:
+                events.append(("messages", [message, metadata]))
+            if "messages" in self._modes:
+                events += self._accumulated(message, metadata)
+            if self._speech is not None and isinstance(message, AIMessageChunk):
+                events += self._speech.of_chunk(message, metadata)
+            return events
+        events = self._speech.of_task(data, namespace) if mode == "tasks" and self._speech else []
         if mode in self._modes:
             events.append((mode, _without_internals(data) if mode in {"checkpoints", "debug"} else data))
-        return events
-
-    def _message(self, message: BaseMessage, metadata: Mapping[str, Any]) -> list[Named]:
-        events: list[Named] = []
-        if "messages-tuple" in self._modes:
-            events.append(("messages", [message, metadata]))
-        if "messages" in self._modes:
-            events += self._accumulated(message, metadata)
-        if self._speech is not None and isinstance(message, AIMessageChunk):
-            events += self._speech.of_chunk(message, metadata)
         return events
 
     def _accumulated(self, message: BaseMessage, metadata: Mapping[str, Any]) -> list[Named]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
@@ -223,19 +224,12 @@ def load_graphs(named: Sequence[str]) -> dict[str, Any]:
         if name in graphs:
             msg = f"there are two graphs with the name {name!r}"
             raise ConfigurationError(msg)
-        graphs[name] = _imported(module, attribute, entry)
+        try:
+            graphs[name] = attrgetter(attribute)(_module(module))
+        except Exception as error:
+            msg = f"cannot import the graph {entry!r}: {type(error).__name__}: {error}"
+            raise ConfigurationError(msg) from error
     return graphs
-
-
-def _imported(module: str, attribute: str, entry: str) -> Any:
-    try:
-        graph: Any = _module(module)
-        for part in attribute.split("."):
-            graph = getattr(graph, part)
-    except Exception as error:
-        msg = f"cannot import the graph {entry!r}: {type(error).__name__}: {error}"
-        raise ConfigurationError(msg) from error
-    return graph
 
 
 def _module(name: str) -> Any:

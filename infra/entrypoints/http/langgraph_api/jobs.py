@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
 from chatledger.domain.chat.live import MAX_LIVE_BYTES
@@ -102,7 +101,9 @@ class Job:
             else:
                 events = events_of(opened.graph, wanted, whole)
             if (self.resumed or run).trigger_message_id is not None:
-                before = await opened.saver.aget_tuple(_place(whole))
+                begins = whole.get("configurable", {})
+                place = {name: begins[name] for name in ("thread_id", "checkpoint_id") if name in begins}
+                before = await opened.saver.aget_tuple({"configurable": {"checkpoint_ns": "", **place}})
                 self._began = None if before is None else before.checkpoint["id"]
                 if self.resumed is not None:
                     before = await self._before_question(opened.saver, before)
@@ -242,28 +243,15 @@ class RunStoppedError(Exception):
 
 
 def _config(run: MessageRun, request: NewRun, place: dict[str, Any]) -> Any:
-    kept_fields = {name: value for name, value in (request.config or {}).items() if name in _CONFIG}
-    configurable = {**request.configurable, **request.own_context, **place}
-    metadata: dict[str, Any] = {
-        **(kept_fields.get("metadata") or {}),
-        **own_metadata(run.metadata),
-        "run_id": run.run_id,
-    }
+    run_id = run.run_id
+    own: dict[str, Any] = {name: value for name, value in (request.config or {}).items() if name in _CONFIG}
+    metadata: dict[str, Any] = own.get("metadata") or {}
     return {
-        **kept_fields,
-        "configurable": {**configurable, "run_id": run.run_id},
-        "metadata": metadata,
-        "run_id": UUID(run.run_id),
+        **own,
+        "configurable": {**request.configurable, **request.own_context, **place, "run_id": run_id},
+        "metadata": {**metadata, **own_metadata(run.metadata), "run_id": run_id},
+        "run_id": UUID(run_id),
     }
-
-
-def _place(config: RunnableConfig) -> RunnableConfig:
-    """Return where a run begins, of its config."""
-    configurable: dict[str, Any] = config.get("configurable", {})
-    place: dict[str, Any] = {
-        name: configurable[name] for name in ("thread_id", "checkpoint_id") if name in configurable
-    }
-    return {"configurable": {"checkpoint_ns": "", **place}}
 
 
 _CONFIG: Final = frozenset({"tags", "metadata", "recursion_limit", "max_concurrency", "run_name"})

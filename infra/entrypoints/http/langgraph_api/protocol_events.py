@@ -127,9 +127,17 @@ class Translating:
         if name == END:
             return [*self._finished(), ProtocolEvent("lifecycle", [], self._end(data))]
         if name == "values":
-            return self._values(namespace, data)
+            values: dict[str, Any] = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+            requests = self._requests(namespace, values.pop("__interrupt__", None) or [])
+            return [ProtocolEvent(name, namespace, data), *requests]
         if name == "updates":
-            return self._updates(namespace, data)
+            events: list[ProtocolEvent] = []
+            for node, update in data.items():
+                if node == "__interrupt__":
+                    events += self._requests(namespace, update or [])
+                else:
+                    events.append(ProtocolEvent(name, namespace, update, {"node": node}))
+            return events
         if name == "messages":
             return self._message(namespace, data[0], data[1])
         if name == "checkpoints":
@@ -148,38 +156,16 @@ class Translating:
             end["checkpoint"] = {"id": data["checkpoint_id"]}
         return end
 
-    def _values(self, namespace: list[str], data: Any) -> list[ProtocolEvent]:
-        requests: list[ProtocolEvent] = []
-        if isinstance(data, dict):
-            values = cast("dict[str, Any]", data)
-            requests = self._requests(namespace, values.pop("__interrupt__", None) or [])
-        return [ProtocolEvent("values", namespace, data), *requests]
-
-    def _updates(self, namespace: list[str], data: Mapping[str, Any]) -> list[ProtocolEvent]:
-        events: list[ProtocolEvent] = []
-        for node, values in data.items():
-            if node == "__interrupt__":
-                events += self._requests(namespace, values or [])
-            else:
-                events.append(ProtocolEvent("updates", namespace, values, {"node": node}))
-        return events
-
     def _requests(self, namespace: list[str], interrupts: Sequence[Mapping[str, Any]]) -> list[ProtocolEvent]:
-        new = [interrupt for interrupt in interrupts if interrupt.get("id") not in self._asked]
-        self._asked.update(str(interrupt.get("id")) for interrupt in new)
-        return [
-            # `value` is what langgraph-sdk reads, `payload` what the protocol says.
-            ProtocolEvent(
-                "input.requested",
-                namespace,
-                {
-                    "interrupt_id": interrupt.get("id"),
-                    "payload": interrupt.get("value"),
-                    "value": interrupt.get("value"),
-                },
-            )
-            for interrupt in new
-        ]
+        events: list[ProtocolEvent] = []
+        for interrupt in interrupts:
+            interrupt_id, value = interrupt.get("id"), interrupt.get("value")
+            if interrupt_id not in self._asked:
+                # `value` is what langgraph-sdk reads, `payload` what the protocol says.
+                data = {"interrupt_id": interrupt_id, "payload": value, "value": value}
+                events.append(ProtocolEvent("input.requested", namespace, data))
+        self._asked.update(str(interrupt.get("id")) for interrupt in interrupts)
+        return events
 
     def _message(
         self, namespace: list[str], message: Mapping[str, Any], metadata: Mapping[str, Any]

@@ -148,14 +148,8 @@ def _common(former: bytes, latter: bytes, *, is_end: bool = False) -> int:
     most, count, size = min(len(former), len(latter)), 0, _BLOCK_BYTES
     while size and count < most:
         step = min(size, most - count)
-        if is_end:
-            is_same = (
-                former[len(former) - count - step : len(former) - count]
-                == latter[len(latter) - count - step : len(latter) - count]
-            )
-        else:
-            is_same = former[count : count + step] == latter[count : count + step]
-        if is_same:
+        starts = (len(former) - count - step, len(latter) - count - step) if is_end else (count, count)
+        if former[starts[0] : starts[0] + step] == latter[starts[1] : starts[1] + step]:
             count += step
         else:
             size = step // 2  # the first byte that differs lies in this block

@@ -283,29 +283,27 @@ class Runs:
     @asynccontextmanager
     async def _running(self) -> AsyncGenerator[None]:
         """Let runs be executed; they are ended as the server stops."""
-        stopping = asyncio.create_task(self._stop())
+
+        def end_all() -> None:
+            for job in list(self._jobs.values()):
+                job.is_stopped = True
+                job.end(None)
+
+        async def stop() -> None:
+            # As soon as the server is to stop, so that readers of runs get the end before the connection does.
+            await self._service.stopping.wait()
+            end_all()
+
+        stopping = asyncio.create_task(stop())
         try:
             yield
         finally:
-            await self._close()
+            end_all()
+            if self._watching is not None:
+                self._watching.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=_CLOSE_S)
             stopping.cancel()
-
-    async def _stop(self) -> None:
-        """End the runs as soon as the server is to stop, so that their readers get the end before the connection does."""
-        await self._service.stopping.wait()
-        self._end_all()
-
-    def _end_all(self) -> None:
-        for job in list(self._jobs.values()):
-            job.is_stopped = True
-            job.end(None)
-
-    async def _close(self) -> None:
-        self._end_all()
-        if self._watching is not None:
-            self._watching.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_CLOSE_S)
 
     def _spawn(self, doing: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(doing)
@@ -410,21 +408,19 @@ class Runs:
             await asyncio.sleep(_LOOK_S)
             jobs = list(self._jobs.values())
             with suppress(ChatledgerError):
-                records = await self._service.ledger.run(partial(_recorded_runs, jobs))
-                for job, run in zip(jobs, records, strict=True):
-                    wanted = "interrupt" if run is None else run.metadata.get(CANCEL)
-                    if wanted is not None:
-                        job.end("rollback" if wanted == "rollback" else "interrupt")
+                for job, action in zip(jobs, await self._service.ledger.run(partial(_actions, jobs)), strict=True):
+                    if action is not None:
+                        job.end(action)
 
 
-def _recorded_runs(jobs: Sequence[Job], ledger: Ledger) -> list[MessageRun | None]:
-    return [_recorded(job, job.principal.limited(ledger)) for job in jobs]
-
-
-def _recorded(job: Job, own: Ledger) -> MessageRun | None:
-    """Return the record of a run; None where its caller may not write any more."""
-    try:
-        own.check_may_write(job.run.thread_id)
-    except (NotFoundError, AccessDeniedError):
-        return None
-    return own.get_run(job.run.thread_id, job.run.run_id)
+def _actions(jobs: Sequence[Job], ledger: Ledger) -> list[Action | None]:
+    """Return how each run is to end by its record; `interrupt` where its caller may not write any more."""
+    actions: list[Action | None] = []
+    for job in jobs:
+        own, run = job.principal.limited(ledger), None
+        with suppress(NotFoundError, AccessDeniedError):
+            own.check_may_write(job.run.thread_id)
+            run = own.get_run(job.run.thread_id, job.run.run_id)
+        wanted = "interrupt" if run is None else run.metadata.get(CANCEL)
+        actions.append(None if wanted is None else "rollback" if wanted == "rollback" else "interrupt")
+    return actions

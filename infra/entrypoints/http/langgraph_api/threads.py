@@ -113,10 +113,9 @@ def contains(value: Any, wanted: Any) -> bool:
         entries = cast("dict[str, Any]", wanted).items()
         return isinstance(value, dict) and all(key in value and contains(value[key], inner) for key, inner in entries)
     if isinstance(wanted, list):
-        if not isinstance(value, list):
-            return False
-        return all(
-            any(contains(own, element) for own in cast("list[Any]", value)) for element in cast("list[Any]", wanted)
+        elements = cast("list[Any]", value) if isinstance(value, list) else None
+        return elements is not None and all(
+            any(contains(own, element) for own in elements) for element in cast("list[Any]", wanted)
         )
     # For Python `True == 1`, for JSON it is not.
     return type(value) is type(wanted) and value == wanted if isinstance(wanted, bool) else bool(value == wanted)

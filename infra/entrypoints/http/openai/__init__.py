@@ -173,7 +173,12 @@ def delete_item(call: HttpCall, conversation_id: str, item_id: str, branch: str 
         ledger.move_head(conversation_id, onto.name, item.message.parent_id, expected=onto.head_message_id)
         call.headers[BRANCH] = quote(onto.name)
     else:
-        copies = [_copy_of_item(other) for other in siblings]
+        copies = [
+            msgspec.structs.replace(
+                _draft_of(other.shown, f"{other.message.id}:{uuid4().hex}"), created_at=other.message.created_at
+            )
+            for other in siblings
+        ]
         copies += [_copy_of(message) for message in items.messages_after(item.message)]
         save = Save(
             drafts=tuple(copies),
@@ -259,22 +264,15 @@ class _Adding:
 
 
 def _draft_of(item: dict[str, Any], message_id: str) -> NewMessage:
-    draft = as_draft(item, form="responses")
-    return msgspec.structs.replace(draft, id=message_id)
-
-
-def _copy_of_item(item: ShownItem) -> NewMessage:
-    draft = _draft_of(item.shown, f"{item.message.id}:{uuid4().hex}")
-    return msgspec.structs.replace(draft, created_at=item.message.created_at)
+    return msgspec.structs.replace(as_draft(item, form="responses"), id=message_id)
 
 
 def _copy_of(message: Message) -> NewMessage:
-    copy_id = str(uuid4())
     return NewMessage(
         message.name,
         message.data,
         message.form,
-        id=copy_id,
+        id=str(uuid4()),
         type=message.type,
         created_at=message.created_at,
         sender_id=message.sender_id,

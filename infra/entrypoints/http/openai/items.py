@@ -80,14 +80,10 @@ def shown_item(item: dict[str, Any], item_id: str) -> dict[str, Any]:
     if shown["type"] in _DONE:
         shown.setdefault("status", "completed")
     if shown["type"] == "message" and isinstance(shown.get("content"), str):
-        shown["content"] = [_text_part(shown.get("role"), shown["content"])]
+        is_answer = shown.get("role") == "assistant"
+        part: dict[str, Any] = {"type": "output_text", "annotations": []} if is_answer else {"type": "input_text"}
+        shown["content"] = [{**part, "text": shown["content"]}]
     return shown
-
-
-def _text_part(role: Any, text: str) -> dict[str, Any]:
-    if role == "assistant":
-        return {"type": "output_text", "text": text, "annotations": []}
-    return {"type": "input_text", "text": text}
 
 
 class Items:
