@@ -29,6 +29,7 @@ THEIRS: Final[Ids] = {
     "conversation_id": "bob-here",
     "feed": "bob-feed",
     "user_id": "bob",
+    "row": "0",
 }
 ABSENT: Final[Ids] = {name: value.replace("bob-", "non-") for name, value in THEIRS.items()} | {
     "state_id": "chat:bob:non-here",
@@ -44,6 +45,7 @@ QUERY: Final = {
     "message_id": "message_id",
     "before": "message_id",
     "around": "message_id",
+    "along": "branch",
     "id": "message_id",
     "a": "message_id",
     "b": "message_id",
