@@ -52,6 +52,12 @@ _SHOWN: Final = (
     *("X-Pagination-Total", "X-Pagination-Next"),
 )
 """Headers of answers that pages of other servers may read, where they may use this one."""
+_ALLOWED: Final[dict[str, Any]] = {
+    "allow_methods": ["*"],
+    "allow_headers": ["*"],
+    "allow_private_network": True,  # Chrome asks before a page of the internet may call a server on this machine
+    "expose_headers": _SHOWN,
+}
 
 
 def create_app(
@@ -120,14 +126,7 @@ def create_app(
     # The last one is the first that a request passes.
     app.add_middleware(Guard, service=service, limits=limits, origins=cors, hosts=hosts)
     if cors:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=cors,
-            allow_methods=["*"],
-            allow_headers=["*"],
-            allow_private_network=True,  # Chrome asks before a page of the internet may call a server on this machine
-            expose_headers=_SHOWN,
-        )
+        app.add_middleware(CORSMiddleware, allow_origins=cors, **_ALLOWED)
     # Before the guard, so that what is refused is counted and logged too.
     app.add_middleware(Observed, service=service, metrics=metrics)
     app.add_middleware(RawPath, root_path=root_path)
