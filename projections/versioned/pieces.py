@@ -12,7 +12,6 @@ from chatledger.domain.versioned.content import (
     Edited,
     Leaf,
     ListNode,
-    references_of,
     split_digests,
 )
 from chatledger.domain.versioned.cutting import size_of_edits
@@ -27,6 +26,8 @@ class StoredPiece(msgspec.Struct, frozen=True, array_like=True):
     depth: int = 0
 
 
+LEAF: Final = StoredPiece(Leaf("", b""))
+"""Any leaf, where its content does not matter."""
 Lookup = Callable[[bytes], StoredPiece | None]
 """Finds a stored piece by its digest."""
 
@@ -126,6 +127,10 @@ def endless_list(where: str) -> CorruptStateError:
     return CorruptStateError(f"a list in {where} does not end in the index; rebuild it")
 
 
+_SHORT: Final = 16 * DIGEST_BYTES
+"""The children of a shorter list are looked at one by one."""
+
+
 def reached_pieces(roots: Iterable[bytes], stored: Lookup) -> dict[bytes, StoredPiece]:
     """
     Return the pieces that values are made of, as they are stored, and not those that these only came out of.
@@ -135,6 +140,7 @@ def reached_pieces(roots: Iterable[bytes], stored: Lookup) -> dict[bytes, Stored
     reached: dict[bytes, StoredPiece] = {}
     kept: dict[bytes, int] = {}  # of lists that others grew out of, how many of their elements these kept
     pending: list[tuple[bytes, int | None]] = [(digest, None) for digest in roots]
+    walked = b""  # the children of the last long list or cut leaf
     while pending:
         digest, keep = pending.pop()
         if digest in reached or (keep is not None and kept.get(digest, 0) >= keep):
@@ -147,16 +153,35 @@ def reached_pieces(roots: Iterable[bytes], stored: Lookup) -> dict[bytes, Stored
             reached[digest] = piece
         else:
             kept[digest] = keep
-        if isinstance(content, ListNode) and content.base:
-            inherited = content.keep if keep is None else min(keep, content.keep)
-            own = content.children if keep is None else content.children[: (keep - inherited) * DIGEST_BYTES]
-            pending += [(child, None) for child in split_digests(own)]
-            pending.append((content.base, inherited))
-        elif isinstance(content, ListNode) and keep is not None:
-            pending += [(child, None) for child in split_digests(content.children[: keep * DIGEST_BYTES])]
-        elif not isinstance(content, Edited):
-            pending += [(child, None) for child in references_of(content)]
+        if isinstance(content, Leaf | Edited):
+            continue
+        children = content.children
+        if isinstance(content, ListNode):
+            inherited = min(keep if keep is not None else content.keep, content.keep) if content.base else 0
+            if keep is not None:
+                children = children[: (keep - inherited) * DIGEST_BYTES]
+            if content.base:
+                pending.append((content.base, inherited))
+        if len(children) > _SHORT:
+            children, walked = _not_in(children, walked), children
+        pending += [(child, None) for child in split_digests(children) if child not in reached]
     return reached
+
+
+def _not_in(children: bytes, walked: bytes) -> bytes:
+    """
+    Return the digests of a list without those at its beginning that stand in another list one after the other, up to the end of either.
+
+    Versions of a list that grows, or of the newest so many elements, are the same but for a few: without this, removing one of
+    2,000 versions of 200 elements each looked at 360,000 of them.
+    """
+    at = walked.find(children[:DIGEST_BYTES])
+    if at < 0 or at % DIGEST_BYTES:
+        return children
+    rest = walked[at:]
+    if children.startswith(rest):
+        return children[len(rest) :]
+    return b"" if rest.startswith(children) else children
 
 
 def base_of(content: Content) -> bytes:

@@ -21,10 +21,12 @@ from ..lmdb.keys import id_key, number, to_number
 from ..lmdb.tables import Tables
 from . import rows
 from .lists import read_record
-from .pieces import MAX_DEPTH, StoredPiece, elements_of, endless_list, incomplete_list, leaf_of
+from .pieces import LEAF, MAX_DEPTH, StoredPiece, elements_of, endless_list, incomplete_list, leaf_of
 from .rows import digests_in, read_version, read_writes
 
 _piece_decoder: Final = msgspec.msgpack.Decoder(StoredPiece)
+_LEAF_ROW: Final = msgspec.msgpack.encode(LEAF)[:3]
+"""How the row of a leaf begins: with the lengths of two arrays, and the tag of its kind."""
 
 
 def stream_at(txn: Transaction, tables: Tables, family: Family, stream_no: int) -> str | None:
@@ -250,13 +252,17 @@ class IndexedVersioned:
         raw = self._get(key)
         return None if raw is None else rows.unsealed(key, raw, _piece_decoder)
 
-    def stored_contents(self) -> Iterator[bytes]:
-        """Yield the digests of all pieces."""
+    def stored_pieces(self) -> Iterator[tuple[bytes, StoredPiece]]:
+        """
+        Yield all pieces with their digests, in the order of these. Leaves stand there without their content, which is most of all
+        the bytes, and which is made of nothing.
+        """
         if self.stream_no is None:
             return
         prefix = number(self.stream_no) + rows.PIECE
-        for key, _ in prefixed(self._txn, self._tables.versioned, prefix):
-            yield key[len(prefix) :]
+        for key, raw in prefixed(self._txn, self._tables.versioned, prefix):
+            row = rows.sound(key, raw)
+            yield key[len(prefix) :], LEAF if row.startswith(_LEAF_ROW) else rows.decoded_row(row, _piece_decoder)
 
     def line_no(self, line: str) -> int | None:
         """The number of a line; None when nothing is in it."""

@@ -299,13 +299,15 @@ class VersionedWriter(IndexedVersioned):
         Those that stay are stored whole where they came out of one that goes: else that would keep what was removed.
         """
         try:
-            reached = reached_pieces(self.roots(self.lines()), self.stored_content)
+            # In one pass over the rows: looking each up took twice as long.
+            pieces = dict(self.stored_pieces())
+            reached = reached_pieces(self.roots(self.lines()), pieces.get)
         except CorruptStateError:
             return  # nobody knows what a damaged piece reaches; rebuilding the index drops what is gone
         for digest, piece in self._freed(reached).items():
             if piece is not reached[digest]:
                 self._store_piece(digest, piece)
-        for digest in [digest for digest in self.stored_contents() if digest not in reached]:
+        for digest in pieces.keys() - reached.keys():
             self._txn.delete(rows.piece_key(self._need_no(), digest), db=self._tables.versioned)
 
     def _freed(self, pieces: Mapping[bytes, StoredPiece]) -> dict[bytes, StoredPiece]:
