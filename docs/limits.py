@@ -19,7 +19,9 @@ from chatledger.domain.log.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
 from chatledger.domain.packing import MAX_DIGITS
 from chatledger.domain.search.query import MAX_QUERY_DEPTH, MAX_QUERY_TERMS
 from chatledger.domain.search.tokens import MAX_TERM_BYTES
+from chatledger.domain.versioned.content import DIGEST_BYTES
 from chatledger.domain.versioned.decide import MAX_CHECKPOINT_ID_BYTES
+from chatledger.domain.versioned.keys import MAX_LABELS
 from chatledger.infra.ledger.engine.computed import MAX_ITEMS
 from chatledger.infra.ledger.graph.settings import MAX_STATE_BYTES
 from chatledger.infra.log.compression import MAX_BYTES
@@ -71,7 +73,19 @@ LIMITS: Final = (
     ),
     ("the name of a stream", f"{MAX_NAME_CHARS:,} characters", "ConfigurationError"),
     ("the id of a checkpoint of an agent's thread", _bytes(MAX_CHECKPOINT_ID_BYTES), "InvalidValueError"),
+    (
+        "a checkpoint of an agent's thread without its values, and its metadata: an event",
+        _bytes(MAX_EVENT_BYTES),
+        "PayloadTooLargeError",
+    ),
+    (
+        "messages, or other elements that are stored one by one, that one checkpoint adds to one list; plain data of any number and shape are cut",
+        f"about {MAX_EVENT_BYTES // DIGEST_BYTES // 10_000 * 10_000:,}",
+        "PayloadTooLargeError",
+    ),
     ("a state of a graph; `max_state_bytes` of its store", _bytes(MAX_STATE_BYTES), "PayloadTooLargeError"),
+    ("the value of an item; `max_value_bytes` of its store", _bytes(MAX_STATE_BYTES), "PayloadTooLargeError"),
+    ("labels of the namespace of an item", f"{MAX_LABELS:,}", "InvalidValueError"),
     ("a key in a projection of yours", _bytes(MAX_KEY_BYTES), "InvalidValueError"),
     ("runs that cause each other", f"{MAX_CASCADE:,}", "see [the API](api.md)"),
     ("items of a computed value", f"{MAX_ITEMS:,}", "see [the API](api.md)"),

@@ -11,7 +11,6 @@ from chatledger.domain.errors import AccessDeniedError, AlreadyExistsError, Chat
 from chatledger.domain.log.tombstones import owner_digest
 from chatledger.domain.versioned.events import VersionPut, VersionsDeleted, VersionsExpirySet, with_owner
 from chatledger.domain.versioned.keys import Family
-from chatledger.domain.versioned.record import VersionedRecord
 
 from .chat.reader import IndexedChat
 from .lmdb.environment import Transaction
@@ -101,7 +100,7 @@ class UserVersioned(IndexedVersioned):
         """The owner of the value if this user begins it: that of the chat, whichever of its members the user is."""
         if named is not None:
             return
-        chat, owner, is_there = UserChat(tables, txn, key, user), self.owner, super().record is not None
+        chat, owner, is_there = UserChat(tables, txn, key, user), self.owner, self.record is not None
         self.role = None
         if owner == user.id:
             self.role = "owner"
@@ -112,12 +111,7 @@ class UserVersioned(IndexedVersioned):
         self.beginner = user.id if owner is None else owner
         self.is_taken = self.role is None and (owner is not None or is_there)
         if self.is_taken:
-            self.stream_no = None
-
-    @property
-    def record(self) -> VersionedRecord | None:
-        """None when there is no such value for the user."""
-        return None if self.stream_no is None else super().record
+            self.stream_no, self.record = None, None
 
     def beside(self, stream_id: str) -> "UserVersioned":
         """Another value at the same moment."""

@@ -13,7 +13,7 @@ import msgspec
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.memory import beginning_of
 from chatledger.domain.errors import NotFoundError, QuarantinedError
-from chatledger.domain.limits import COMMIT_EVENTS, check_id
+from chatledger.domain.limits import COMMIT_EVENTS
 from chatledger.domain.versioned.content import Content, Serial, Tree
 from chatledger.domain.versioned.copies import Reemission, decide_reemit
 from chatledger.domain.versioned.decide import (
@@ -232,7 +232,7 @@ class Threads:
         store = self._store
         with store.snapshot() as snapshot:
             # Not only when they are stored: nobody may find their own call refused for what another one handed over.
-            snapshot.stream(THREADS, check_id(thread_id, "thread_id")).check_may_write()
+            snapshot.stream(THREADS, thread_id).check_may_write()
         place = namespace, checkpoint_id
         write = partial(_store_writes, store, thread_id, place)
         store.task_writes.add(thread_id, place, task, write, user_id=store.user_id, is_riding=is_riding)
@@ -240,7 +240,7 @@ class Threads:
     def step(self, thread_id: str, namespace: str, checkpoint_id: str) -> tuple[VersionRecord | None, set[str]]:
         """Return a checkpoint and the ids of its tasks that wrote what they write. What waits to be stored goes on waiting."""
         with self._store.snapshot() as snapshot:
-            thread = _thread_in(snapshot, check_id(thread_id, "thread_id"))
+            thread = _thread_in(snapshot, thread_id)
             written = {write.task_id for write in thread.writes(namespace, checkpoint_id) if write.index >= 0}
             return thread.version(namespace, checkpoint_id), written
 
@@ -400,7 +400,7 @@ class Threads:
     def reading(self, thread_id: str) -> Generator[IndexedVersioned]:
         """A thread at one moment, for questions that belong together."""
         with self._settled(thread_id).snapshot() as snapshot:
-            yield _thread_in(snapshot, check_id(thread_id, "thread_id"))
+            yield _thread_in(snapshot, thread_id)
 
     def check_checkpoint(self, thread_id: str, namespace: str | None, checkpoint_id: str) -> None:
         """
@@ -554,7 +554,6 @@ class Threads:
             NotFoundError: There is no source.
             AlreadyExistsError: The target is not empty.
         """
-        check_id(source_id, "thread_id")
         with self.reading(source_id):
             pass  # refused when it is in quarantine
 

@@ -8,7 +8,8 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 from chatledger.domain.errors import CorruptStateError
 
 CHECKSUM_BYTES: Final = 4
-_KEYED_BYTES: Final = 8
+KEYED_BYTES: Final = 8
+"""The bytes of the checksum before a row that is stored under a key."""
 
 
 def with_checksum(row: bytes) -> bytes:
@@ -61,8 +62,8 @@ def with_keyed_checksum(key: bytes, row: bytes) -> bytes:
 
 def without_keyed_checksum(key: bytes, stored: bytes) -> bytes | None:
     """Return the row that was stored under a key; None when the stored bytes are not those that were put there."""
-    row = stored[_KEYED_BYTES:]
-    return row if _keyed_checksum(key, row) == stored[:_KEYED_BYTES] else None
+    row = stored[KEYED_BYTES:]
+    return row if _keyed_checksum(key, row) == stored[:KEYED_BYTES] else None
 
 
 def _keyed_checksum(key: bytes, row: bytes) -> bytes:

@@ -79,7 +79,9 @@ def fixed_places(family: Family, stream_no: int, record: VersionedRecord) -> lis
 
 
 def moving_places(family: Family, stream_no: int, record: VersionedRecord) -> dict[bytes, bytes]:
-    """Return the rows of a value in the lists by time."""
+    """Return the rows of a value in the lists by time; none where the beginning of its stream, which alone tells its key, is lost."""
+    if not record.key:
+        return {}
     place = _changed(record)
     places = {prefix + place: number(stream_no) for prefix in LISTS[family.name].moving(record)}
     if record.expires_at is not None:
@@ -89,7 +91,7 @@ def moving_places(family: Family, stream_no: int, record: VersionedRecord) -> di
 
 def _changed(record: VersionedRecord) -> bytes:
     # Several change in one millisecond: then the log says which did last.
-    return moment(record.updated_at) + number(record.head.position)
+    return number(record.updated_at + _TIME_OFFSET) + number(record.head.position)
 
 
 def moment(time_ms: int) -> bytes:
@@ -143,10 +145,9 @@ def is_living_item(family: Family, record: VersionedRecord) -> bool:
     return family is ITEM and record.newest is not None and not record.is_ended
 
 
-def _by_change(family: Family) -> Callable[[VersionedRecord], Sequence[bytes]]:
+def _by_change(family: Family, code: bytes) -> Callable[[VersionedRecord], Sequence[bytes]]:
     def places(record: VersionedRecord) -> list[bytes]:
-        owner = _owner_in_lists(family, record)
-        return [listing(family, user_id, is_by_change=True) for user_id in (None, owner)]
+        return [BY_CHANGE + code, OWNED_BY_CHANGE + code + _digest(_owner_in_lists(family, record))]
 
     return places
 
@@ -168,8 +169,8 @@ def _no_more(_record: VersionedRecord) -> Sequence[bytes]:
 
 
 LISTS: Final[Mapping[str, FamilyLists]] = {
-    THREAD.name: FamilyLists(b"t", _no_more, _by_change(THREAD), has_ids=True),
-    STATE.name: FamilyLists(b"s", _in_conversation, _by_change(STATE)),
+    THREAD.name: FamilyLists(b"t", _no_more, _by_change(THREAD, b"t"), has_ids=True),
+    STATE.name: FamilyLists(b"s", _in_conversation, _by_change(STATE, b"s")),
     ITEM.name: FamilyLists(b"i", _known, _living),
 }
 """The lists of each family, by its name."""

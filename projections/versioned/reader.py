@@ -3,10 +3,10 @@
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from copy import copy
-from typing import Final, Self
+from functools import cached_property
+from typing import Final, Self, cast
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.events import Body
 from chatledger.domain.chat.state import Tombstone
@@ -16,6 +16,7 @@ from chatledger.domain.versioned.keys import Family, family_of_stream
 from chatledger.domain.versioned.record import StoredWrite, VersionedRecord, VersionRecord
 
 from ..chat.reader import IndexedChat
+from ..lmdb.checksums import KEYED_BYTES, without_keyed_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import id_key, number, to_number
 from ..lmdb.tables import Tables
@@ -26,7 +27,7 @@ from .rows import digests_in, read_version, read_writes
 
 _piece_decoder: Final = msgspec.msgpack.Decoder(StoredPiece)
 _LEAF_ROW: Final = msgspec.msgpack.encode(LEAF)[:3]
-"""How the row of a leaf begins: with the lengths of two arrays, and the tag of its kind."""
+"""How the row of a leaf begins, behind its checksum: with the lengths of two arrays, and the tag of its kind."""
 
 
 def stream_at(txn: Transaction, tables: Tables, family: Family, stream_no: int) -> str | None:
@@ -55,7 +56,6 @@ class IndexedVersioned:
         raw = txn.get(rows.stream_key(stream_id), db=tables.chat_ids)
         self.stream_no: int | None = None if raw is None else to_number(raw)
         """The number of the value: the position of its first event."""
-        self._record: VersionedRecord | UnsetType | None = UNSET
         self._line_nos: dict[str, int | None] = {}
 
     @property
@@ -69,12 +69,12 @@ class IndexedVersioned:
         """The name of the value in errors."""
         return f"{self.family.name} {self.family.shown(self.key)!r}"
 
-    @property
-    def record(self) -> VersionedRecord | None:
-        """None when there is no such value. Raises `CorruptStateError` when it is damaged."""
-        if self._record is UNSET:
-            self._record = None if self.stream_no is None else read_record(self._txn, self._tables, self.stream_no)
-        return self._record
+    def _read_record(self) -> VersionedRecord | None:
+        return None if self.stream_no is None else read_record(self._txn, self._tables, self.stream_no)
+
+    # Read at its first use, as versions are read also where it is damaged. For types it is the attribute that it becomes then.
+    record: VersionedRecord | None = cast("VersionedRecord | None", cached_property(_read_record))
+    """None when there is no such value. Raises `CorruptStateError` when it is damaged."""
 
     @property
     def owner(self) -> str | None:
@@ -108,7 +108,7 @@ class IndexedVersioned:
     def absent(self) -> Self:
         """The same stream without its value."""
         absent = copy(self)
-        absent.stream_no, absent._record, absent._line_nos = None, None, {}  # noqa: SLF001 - of the same class
+        absent.stream_no, absent.record, absent._line_nos = None, None, {}  # noqa: SLF001 - of the same class
         return absent
 
     def lines(self) -> list[str]:
@@ -261,8 +261,8 @@ class IndexedVersioned:
             return
         prefix = number(self.stream_no) + rows.PIECE
         for key, raw in prefixed(self._txn, self._tables.versioned, prefix):
-            row = rows.sound(key, raw)
-            yield key[len(prefix) :], LEAF if row.startswith(_LEAF_ROW) else rows.decoded_row(row, _piece_decoder)
+            is_leaf = raw.startswith(_LEAF_ROW, KEYED_BYTES) and without_keyed_checksum(key, raw) is not None
+            yield key[len(prefix) :], LEAF if is_leaf else rows.unsealed(key, raw, _piece_decoder)
 
     def line_no(self, line: str) -> int | None:
         """The number of a line; None when nothing is in it."""

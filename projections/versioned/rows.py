@@ -123,19 +123,9 @@ def sealed(key: bytes, row: object) -> bytes:
 
 def unsealed(key: bytes, raw: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
     """Return what was stored under a key. Raises `CorruptStateError` when it is damaged."""
-    return decoded_row(sound(key, raw), decoder)
-
-
-def sound(key: bytes, raw: bytes) -> bytes:
-    """Return a row without its checksum. Raises `CorruptStateError` when it is not what was stored under that key."""
     row = without_keyed_checksum(key, raw)
     if row is None:
         raise damaged()
-    return row
-
-
-def decoded_row(row: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
-    """Return what a row says. Raises `CorruptStateError` when that is nothing."""
     try:
         return decoder.decode(row)
     except _DAMAGED as error:

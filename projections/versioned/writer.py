@@ -42,8 +42,10 @@ class VersionedWriter(IndexedVersioned):
     def __init__(self, tables: Tables, txn: Transaction, stream_id: str) -> None:
         super().__init__(tables, txn, stream_id)
         record = self.record
-        self._places: Mapping[bytes, bytes] = {} if record is None else self._moving_places(record)
+        self._places: Mapping[bytes, bytes] = {}
         """The rows by which lists have the value that move with its changes."""
+        if record is not None and self.stream_no is not None:
+            self._places = lists.moving_places(self.family, self.stream_no, record)
         self._is_living_item = record is not None and lists.is_living_item(self.family, record)
 
     def apply(self, recorded: Recorded) -> None:
@@ -74,7 +76,7 @@ class VersionedWriter(IndexedVersioned):
             self._copy(body)
             self._change(time)
         elif isinstance(body, VersionsExpirySet):
-            self._record = msgspec.structs.replace(self._need_record(), expires_at=body.expires_at)
+            self.record = msgspec.structs.replace(self._need_record(), expires_at=body.expires_at)
         else:
             raise misplaced(recorded, f"it is not of a {self.family.name}")
 
@@ -84,16 +86,12 @@ class VersionedWriter(IndexedVersioned):
         if self.stream_no is None or record is None:
             return
         self._put_record(record)
-        self._move(self._moving_places(record))
+        self._move(lists.moving_places(self.family, self.stream_no, record))
         self._count_in_namespace(record, is_living=lists.is_living_item(self.family, record))
 
     def _put_record(self, record: VersionedRecord) -> None:
         key = number(self._need_no()) + rows.RECORD
         self._put(key, sealed(key, record))
-
-    def _moving_places(self, record: VersionedRecord) -> Mapping[bytes, bytes]:
-        assert self.stream_no is not None, "a record has a number"
-        return lists.moving_places(self.family, self.stream_no, record) if record.key else {}
 
     def _move(self, places: Mapping[bytes, bytes]) -> None:
         """Move the value to its places in the lists by time."""
@@ -107,11 +105,11 @@ class VersionedWriter(IndexedVersioned):
 
     def _touch(self, head: StreamHead, recorded: Recorded) -> None:
         """Note the event as the last one; the first one makes the value."""
-        begins = getattr(recorded.body, "begins", None)
         record = self.record
         if record is not None:
-            self._record = msgspec.structs.replace(record, head=head)
+            self.record = msgspec.structs.replace(record, head=head)
             return
+        begins = getattr(recorded.body, "begins", None)
         if begins is not None and self.family.stream_of(begins.key) != self.stream_id:
             raise misplaced(recorded, f"it is of another {self.family.name}")
         time, position = recorded.event.occurred_at, recorded.position
@@ -121,15 +119,15 @@ class VersionedWriter(IndexedVersioned):
         self.stream_no = position
         self._line_nos.clear()
         self._txn.put(rows.stream_key(self.stream_id), number(position), db=self._tables.chat_ids)
-        self._record = VersionedRecord(key, position, head.version, head, created_at, created_at, owner)
+        self.record = VersionedRecord(key, position, head.version, head, created_at, created_at, owner)
         if key:
-            for place in lists.fixed_places(self.family, position, self._record):
+            for place in lists.fixed_places(self.family, position, self.record):
                 self._list(place, b"")
 
     def _change(self, time: int, *, expires_at: int | msgspec.UnsetType | None = msgspec.UNSET) -> None:
         """Note when the value was changed. Copies that are re-emitted have earlier times, which change nothing of it."""
         record = self._need_record()
-        self._record = msgspec.structs.replace(
+        self.record = msgspec.structs.replace(
             record,
             updated_at=max(record.updated_at, time),
             expires_at=record.expires_at if expires_at is msgspec.UNSET else expires_at,
@@ -177,7 +175,7 @@ class VersionedWriter(IndexedVersioned):
             record = msgspec.structs.replace(record, version_count=record.version_count + 1)
         if not version.line and (record.newest is None or version.id >= record.newest):
             record = _with_newest(record, version)
-        self._record = record
+        self.record = record
 
     def _note_awaited(self, version: VersionRecord, line_no: int) -> None:
         """Note that a version came, and that its parent is still to come where that is not there."""
@@ -202,7 +200,7 @@ class VersionedWriter(IndexedVersioned):
         self._unlist_version(key, raw, line_no)
         self._txn.delete(key, db=self._tables.version_rows)
         record = self._need_record()
-        self._record = msgspec.structs.replace(record, version_count=record.version_count - 1)
+        self.record = msgspec.structs.replace(record, version_count=record.version_count - 1)
 
     def _unlist_version(self, key: bytes, raw: bytes, line_no: int) -> None:
         if not lists.LISTS[self.family.name].has_ids:
@@ -247,7 +245,7 @@ class VersionedWriter(IndexedVersioned):
         record = self._need_record()
         if record.newest is not None and self.version("", record.newest) is None:
             newest = next(self.versions(""), None)
-            self._record = _with_newest(record, newest)
+            self.record = _with_newest(record, newest)
         self._drop_unreached()
 
     def _strip(self, skeleton: Skeleton) -> None:
@@ -272,8 +270,8 @@ class VersionedWriter(IndexedVersioned):
         drop_prefixed(self._txn, self._tables.versioned, rows.awaited_prefix(stream_no, line_no))
         record = self._need_record()
         if not line and record.has_plain_line:
-            self._record = msgspec.structs.replace(record, has_plain_line=False)
-            self._put_record(self._record)
+            self.record = msgspec.structs.replace(record, has_plain_line=False)
+            self._put_record(self.record)
         else:
             text_key = number(stream_no) + rows.LINE_TEXT + rows.line_number(line_no)
             self._txn.delete(text_key, db=self._tables.versioned)
@@ -357,7 +355,7 @@ class VersionedWriter(IndexedVersioned):
                     self._txn.delete(place, db=self._tables.version_lists)
             self._txn.delete(rows.stream_key(self.stream_id), db=self._tables.chat_ids)
         self._tables.put_tombstone(self._txn, self.stream_id, tombstone)
-        self.stream_no, self._record = None, None
+        self.stream_no, self.record = None, None
         self._line_nos.clear()
 
     def _count_in_namespace(self, record: VersionedRecord, *, is_living: bool) -> None:
@@ -387,11 +385,11 @@ class VersionedWriter(IndexedVersioned):
             self._put(number(stream_no) + rows.LINE + id_key(line), packed)
             self._put(number(stream_no) + rows.LINE_TEXT + packed, line.encode())
         self._line_nos[line] = line_no
-        self._record = msgspec.structs.replace(
+        self.record = msgspec.structs.replace(
             record, line_count=line_no + 1, has_plain_line=record.has_plain_line or is_plain
         )
         # A copy that is made in the same transaction looks here for the lines.
-        self._put_record(self._record)
+        self._put_record(self.record)
         return line_no
 
     def _put(self, key: bytes, value: bytes) -> None:

@@ -146,7 +146,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         is_ours = record.runtime == self._runtime
         checkpoint: dict[str, Any] = {"id": record.id}
         if is_ours:
-            checkpoint = unpack(self.serde.loads_typed(record.frames[CHECKPOINT]), record.id)
+            checkpoint = unpack(self._serde.loads_typed(record.frames[CHECKPOINT]), record.id)
         fields = record.fields if is_ours else {}
         checkpoint[VALUES] = {name: reader.decode(ref.digest, stored.pieces) for name, ref in fields.items()}
         parent_id = stored.parent_id
@@ -173,7 +173,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         return Reader(self._serde, self._decoded.makers)
 
     def _metadata(self, record: VersionRecord) -> Any:
-        return self.serde.loads_typed(record.frames[METADATA])
+        return self._serde.loads_typed(record.frames[METADATA])
 
     def _config(self, thread_id: str, namespace: str, checkpoint_id: str) -> RunnableConfig:
         configurable = {
@@ -181,8 +181,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
             "checkpoint_ns": self._shown(namespace),
             "checkpoint_id": checkpoint_id,
         }
-        assistant_id = root_of(namespace).removeprefix(ASSISTANT)
-        if self._by_assistant and assistant_id:
+        if self._by_assistant and (assistant_id := root_of(namespace).removeprefix(ASSISTANT)):
             configurable |= {"thread_id": AssistantThread(thread_id, assistant_id), ASSISTANT_ID: assistant_id}
         return {"configurable": configurable}
 
@@ -201,9 +200,10 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         Raises:
             InvalidValueError: The saver goes by assistants, the config names none, and the thread has not just one.
         """
-        assistant_id = self._assistant_in(config)
-        if not self._by_assistant or assistant_id:
-            return assistant_namespace(assistant_id) if assistant_id else self._root
+        if not self._by_assistant:
+            return self._root
+        if assistant_id := self._assistant_in(config):
+            return assistant_namespace(assistant_id)
         thread_id = thread_id_of(config)
         root = self._only_root(thread_id, config.get("configurable", {}).get("checkpoint_ns") or "")
         if root is None:
@@ -257,8 +257,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         if self._root is not None or self._by_assistant:
             return
         asking, wrote = config.get("configurable", {}).get(ASSISTANT_ID), read.metadata.get(ASSISTANT_ID)
-        thread_id = thread_id_of(config)
-        if not asking or not wrote or str(asking) == str(wrote) or thread_id in self._mixed:
+        if not asking or not wrote or str(asking) == str(wrote) or (thread_id := thread_id_of(config)) in self._mixed:
             return
         if len(self._mixed) < _MAX_MIXED:
             self._mixed.add(thread_id)

@@ -50,6 +50,7 @@ class Expectations:
     def __init__(self) -> None:
         self._origins: OrderedDict[_Key, _CheckpointOrigin] = OrderedDict()
         self._lock = threading.Lock()
+        """For looks that lead to changes; a look alone is one step."""
 
     def note(
         self, thread_id: str, namespace: str, checkpoint_id: str | None, *, is_named: bool, is_missed: bool = False
@@ -86,17 +87,18 @@ class Expectations:
 
     def is_continuing(self, thread_id: str, namespace: str, parent_id: str | None) -> bool:
         """Whether a checkpoint that is put below that parent is meant to continue the thread."""
-        origin = self._of(thread_id, namespace, parent_id)
+        origin = self._origins.get((thread_id, namespace, parent_id))
         return origin is not None and origin.how not in {_How.BY_NAME, _How.MISSED}
 
     def was_missed(self, thread_id: str, namespace: str, checkpoint_id: str) -> bool:
         """Whether it was looked for by its id, and was not there: a run that goes on from it takes nothing for its state."""
-        origin = self._of(thread_id, namespace, checkpoint_id)
+        origin = self._origins.get((thread_id, namespace, checkpoint_id))
         return origin is not None and origin.how is _How.MISSED
 
     def may_branch(self, thread_id: str, namespace: str, parent_id: str | None, latest_id: str) -> bool:
         """Whether a checkpoint that is put below that parent may begin a branch beside the latest."""
-        parent, latest = self._of(thread_id, namespace, parent_id), self._of(thread_id, namespace, latest_id)
+        parent = self._origins.get((thread_id, namespace, parent_id))
+        latest = self._origins.get((thread_id, namespace, latest_id))
         if latest is None or latest.putter is None:
             return False
         # No run ends by itself before all that it puts is stored.
@@ -108,12 +110,8 @@ class Expectations:
 
     def was_put(self, thread_id: str, namespace: str, checkpoint_id: str) -> bool:
         """Whether this saver put it."""
-        origin = self._of(thread_id, namespace, checkpoint_id)
+        origin = self._origins.get((thread_id, namespace, checkpoint_id))
         return origin is not None and origin.putter is not None
-
-    def _of(self, thread_id: str, namespace: str, checkpoint_id: str | None) -> _CheckpointOrigin | None:
-        with self._lock:
-            return self._origins.get((thread_id, namespace, checkpoint_id))
 
     def _keep(self, key: _Key, origin: _CheckpointOrigin) -> None:
         self._origins[key] = origin

@@ -228,7 +228,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         def keep(_thread_id: str, record: VersionRecord) -> bool:
             if is_of_all and wanted_ns is not None and self._shown(record.line) != wanted_ns:
                 return False
-            metadata: dict[str, Any] = self.serde.loads_typed(record.frames[METADATA]) if wanted else {}
+            metadata: dict[str, Any] = self._serde.loads_typed(record.frames[METADATA]) if wanted else {}
             return all(metadata.get(key) == value for key, value in (wanted or {}).items())
 
         reader = self._reader()
@@ -310,7 +310,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             line=namespace,
             id=checkpoint["id"],
             parent=parent_id,
-            frames=(self.serde.dumps_typed(packed), self.serde.dumps_typed(full)),
+            frames=(self._serde.dumps_typed(packed), self._serde.dumps_typed(full)),
             values={name: self._values.encode(value) for name, value in values.items() if name in changed},
             unchanged=partial(self._unchanged, versions, not_given, unchanged),
             not_given=not_given,
@@ -345,7 +345,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             if before is None or before.runtime != self._runtime:
                 return
             if count is None:
-                seen = unpack(self.serde.loads_typed(before.frames[CHECKPOINT]), before_id)["versions_seen"]
+                seen = unpack(self._serde.loads_typed(before.frames[CHECKPOINT]), before_id)["versions_seen"]
                 count = len(nodes_run(seen, checkpoint["versions_seen"]))
             # What a caller adds from outside, such as the answer to an interrupt, is no task's.
             missing = count - len(finished - {NULL_TASK_ID})
@@ -374,7 +374,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         # Compared when both are decoded: an encrypting serializer gives other bytes each time.
         before = self._tuple(stored, self._reader())
         values = {name: value for name, value in before.checkpoint[VALUES].items() if name not in put.not_given}
-        repeated: Any = self.serde.loads_typed(self.serde.dumps_typed([checkpoint, metadata]))
+        repeated: Any = self._serde.loads_typed(self._serde.dumps_typed([checkpoint, metadata]))
         try:
             return bool([{**before.checkpoint, VALUES: values}, before.metadata] == repeated)
         except (TypeError, ValueError):  # such as arrays, which have no one answer
@@ -403,7 +403,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         """Channels that did not change: None for those that the parent has at the same version, the others in pieces."""
         same: set[str] = set()
         if (not_given or values) and parent is not None and parent.runtime == self._runtime:
-            before = versions_of(self.serde.loads_typed(parent.frames[CHECKPOINT]))
+            before = versions_of(self._serde.loads_typed(parent.frames[CHECKPOINT]))
             same = {name for name in parent.fields if name in before and before[name] == versions.get(name)}
         inherited: dict[str, Tree | Serial | None] = {name: None for name in (*not_given, *values) if name in same}
         return inherited | {name: self._values.encode(value) for name, value in values.items() if name not in same}

@@ -30,7 +30,7 @@ from chatledger.domain.errors import ConfigurationError, InvalidValueError
 from chatledger.domain.limits import check_count
 
 from ...ledger.aio.async_ledger import AsyncLedger
-from ...ledger.aio.awaiting import in_thread
+from ...ledger.aio.awaiting import threaded
 from ...ledger.graph.stored import StoredStates
 from ...ledger.items.item_store import ItemReader, ItemStore
 from ...ledger.items.values import Item, ItemPut, ItemVersion
@@ -292,9 +292,7 @@ class LedgerBaseStore(_LedgerStore):
         """
         return EarlierBaseStore(self._ledger, self._index, self.ttl_config, self._items().as_of(moment))
 
-    async def aas_of(self, moment: int | datetime) -> EarlierBaseStore:
-        """Return the store as it stood at an earlier moment; see `as_of`."""
-        return await self._ledger.run(lambda _: self.as_of(moment))
+    aas_of = threaded(as_of)
 
     def history(
         self, namespace: Sequence[str], key: str, *, limit: int = 10, before: int | None = None
@@ -302,11 +300,7 @@ class LedgerBaseStore(_LedgerStore):
         """Return the versions of an item, the newest first; see `ItemStore.history`."""
         return self._items().history(tuple(namespace), key, limit=limit, before=before)
 
-    async def ahistory(
-        self, namespace: Sequence[str], key: str, *, limit: int = 10, before: int | None = None
-    ) -> list[ItemVersion]:
-        """Return the versions of an item, the newest first."""
-        return await self._ledger.run(lambda _: self.history(namespace, key, limit=limit, before=before))
+    ahistory = threaded(history)
 
     def sweep_ttl(self) -> int:
         """
@@ -318,9 +312,7 @@ class LedgerBaseStore(_LedgerStore):
         user_id = self._ledger.user_id
         return StoredStates(lambda: self._ledger.blocking).clean(updated_before=None, user_id=user_id)
 
-    async def asweep_ttl(self) -> int:
-        """Erase what has expired; see `sweep_ttl`."""
-        return await self._ledger.run(lambda _: self.sweep_ttl())
+    asweep_ttl = threaded(sweep_ttl)
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> None:
         """
@@ -350,9 +342,7 @@ class LedgerBaseStore(_LedgerStore):
         self.stop_ttl_sweeper()
         self._ledger.close()
 
-    async def aclose(self) -> None:
-        """Close, in a worker thread."""
-        await in_thread(self.close)
+    aclose = threaded(close)
 
     def __enter__(self) -> Self:
         return self
