@@ -4,9 +4,9 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import lmdb
 import msgspec
@@ -21,9 +21,6 @@ from .lmdb.page_check import find_damage
 from .lmdb.tables import Tables
 from .log.kinds import kind_of
 
-if TYPE_CHECKING:
-    from .log.applying import Settings
-
 SCHEMA: Final = b"33"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
 
@@ -31,8 +28,6 @@ _STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retir
 _ERASURE, _ERASED, _TRACKING = b"erasure:", b"erased:", b"tracking:"
 _RECEIPTS_MS: Final = 30 * 86_400_000
 """Receipts are kept for so long after an erasure: the tombstone stays for ever."""
-_DIRTY, _SCRUBBED = b"soiled", b"scrubbed"
-_CLEAN: Final = number(0)
 
 
 class IndexState(msgspec.Struct, frozen=True, array_like=True):
@@ -98,19 +93,26 @@ class RetiredError(Exception):
     """Another generation took over."""
 
 
-class Generation:
-    """An environment with its tables."""
+class Generation(Environment):
+    """
+    The environment of an index: its tables, and the rows about the whole of it.
+
+    Attributes:
+        number: Its number.
+        tables: The tables.
+        stale_since_s: When a scrub first met rows of projections that lag behind a deletion; None when there are none.
+    """
 
     def __init__(self, number: int, path: Path, *, map_bytes: int) -> None:
         self.number = number
-        self.env = Environment(path, map_bytes=map_bytes)
+        self.tables = Tables()
         self.stale_since_s: float | None = None
-        try:
-            self.tables = Tables(self.env)
-        except BaseException:
-            self.env.close()
-            raise
-        self.env.forget_memory_when(self._dirty, otherwise=self.note_dirty)
+        super().__init__(path, map_bytes=map_bytes)
+
+    def open_tables(self) -> None:
+        """Open the tables."""
+        super().open_tables()
+        self.tables.open(self)
 
     @classmethod
     def create(cls, number: int, path: Path, *, map_bytes: int) -> Self:
@@ -123,83 +125,58 @@ class Generation:
 
     def discard(self) -> None:
         """Close it and remove its files: it was not finished."""
-        self.env.close()
-        shutil.rmtree(self.env.path, ignore_errors=True)
+        self.close()
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def describe(self, identity: str) -> None:
         """Note what log this generation is built from."""
 
         def change(txn: Transaction) -> None:
-            txn.put(_SCHEMA, SCHEMA, db=self.tables.meta)
-            txn.put(_IDENTITY, identity.encode(), db=self.tables.meta)
+            txn.put(_SCHEMA, SCHEMA, db=self.meta)
+            txn.put(_IDENTITY, identity.encode(), db=self.meta)
 
-        self.env.update(change)
+        self.update(change)
 
     def mismatch(self, identity: str) -> str | None:
         """Why this generation cannot serve that log; None when it can."""
-        with self.env.reading() as txn:
-            schema = txn.get(_SCHEMA, db=self.tables.meta)
-            built_from = txn.get(_IDENTITY, db=self.tables.meta)
+        with self.reading() as txn:
+            schema = txn.get(_SCHEMA, db=self.meta)
+            built_from = txn.get(_IDENTITY, db=self.meta)
         if schema != SCHEMA:
             return f"it has schema {(schema or b'?').decode()}, this version reads {SCHEMA.decode()}"
         return None if built_from == identity.encode() else "it was built from another log"
 
     def state(self, txn: Transaction) -> IndexState:
         """Return the state of the generation."""
-        raw = txn.get(_STATE, db=self.tables.meta)
+        raw = txn.get(_STATE, db=self.meta)
         return IndexState() if raw is None else _decode_state(raw)
 
     def is_retired(self, txn: Transaction) -> bool:
         """Whether another generation took over."""
-        return txn.get(_RETIRED, db=self.tables.meta) is not None
+        return txn.get(_RETIRED, db=self.meta) is not None
+
+    def refuse_retired(self, txn: Transaction) -> None:
+        """Raise `RetiredError` where another generation took over."""
+        if txn.get(_RETIRED, db=self.meta) is not None:
+            raise RetiredError
 
     def retire(self, txn: Transaction) -> None:
         """Send everybody to the current generation."""
-        txn.put(_RETIRED, b"", db=self.tables.meta)
+        txn.put(_RETIRED, b"", db=self.meta)
 
-    def apply(
-        self, txn: Transaction, events: Sequence[Recorded], settings: "Settings", state: IndexState | None = None
-    ) -> IndexState:
+    def put_state(self, txn: Transaction, state: IndexState) -> None:
+        """Note how far the generation is."""
+        txn.put(_STATE, _encode(state), db=self.meta)
+
+    def check_applied(self, txn: Transaction, state: IndexState, recorded: Recorded) -> None:
         """
-        Take events in that follow each other on the log; those that were applied before are passed over.
-
-        `state` is that of the generation in this transaction, if it was read. Returns the state after them.
-
-        Raises:
-            ChainIntegrityError: They do not follow what was applied before.
-        """
-        from .log.applying import EventBatch
-
-        state = state or self.state(txn)
-        fresh = [recorded for recorded in events if recorded.position > state.position]
-        if not fresh:
-            return state
-        page = EventBatch(txn, self.tables, state.position, settings)
-        for recorded in fresh:
-            page.take(recorded)
-        for tombstone in page.tombstones:
-            self.put_erasure(txn, tombstone)
-        page.flush()
-        position = fresh[-1].position
-        settings.custom.follow(txn, self.tables, page.applied, before=state.position, after=position)
-        state = IndexState(position, fresh[-1].hash, state.missing + page.missing, state.erased + page.erased)
-        txn.put(_STATE, _encode(state), db=self.tables.meta)
-        self.put_tracking(txn, settings.application, position)
-        return state
-
-    def has_applied(self, txn: Transaction, recorded: Recorded) -> bool:
-        """
-        Whether an event that is on the log was applied, by whomever.
+        Check that an event that is on the log, and not past the generation, was applied, by whomever.
 
         Raises:
             LogRegressedError: Another one was, at its position: the log lost its end, and gives the positions out again.
         """
-        position = self.state(txn).position
-        if recorded.position > position:
-            return False
-        if self.head_position(txn, recorded.chat_id) < recorded.position:
-            raise LogRegressedError(last_position=recorded.position, seen_position=position)
-        return True
+        if recorded.position <= state.position and self.head_position(txn, recorded.chat_id) < recorded.position:
+            raise LogRegressedError(last_position=recorded.position, seen_position=state.position)
 
     def head_position(self, txn: Transaction, stream: str) -> int:
         """The position of the last event of a stream that is shown; 0 when there is none."""
@@ -213,30 +190,13 @@ class Generation:
         erasure = Erasure(
             recorded.chat_id, body.first_position, recorded.position, body.event_count, recorded.occurred_at, digest
         )
-        txn.put(_ERASURE + number(recorded.position), _encode(erasure), db=self.tables.meta)
-        txn.delete(_ERASED + number(recorded.position), db=self.tables.meta)  # a cluster may have taken it back
+        txn.put(_ERASURE + number(recorded.position), _encode(erasure), db=self.meta)
+        txn.delete(_ERASED + number(recorded.position), db=self.meta)  # a cluster may have taken it back
         self.note_dirty(txn)
-
-    def note_dirty(self, txn: Transaction) -> None:
-        """Mark the file as dirty: this transaction deletes rows whose bytes must not stay in it."""
-        txn.put(_DIRTY, number(to_number(self._dirty(txn)) + 1), db=self.tables.meta)
-
-    def _dirty(self, txn: Transaction) -> bytes:
-        return txn.get(_DIRTY, default=_CLEAN, db=self.tables.meta)
-
-    def scrub_due(self, txn: Transaction) -> bytes | None:
-        """Return the mark of the last deletion; None when the file is clean."""
-        dirty = self._dirty(txn)
-        return None if dirty == txn.get(_SCRUBBED, default=_CLEAN, db=self.tables.meta) else dirty
-
-    def note_scrubbed(self, txn: Transaction) -> None:
-        """Note that the file is clean, with a new mark: memory may have copies of pages from before that."""
-        self.note_dirty(txn)
-        txn.put(_SCRUBBED, self._dirty(txn), db=self.tables.meta)
 
     def erasures(self, txn: Transaction, *, after: int = 0) -> list[Erasure]:
         """The deleted streams whose events may still be on the log, in the order of their tombstones; from a position on."""
-        cursor, start = txn.cursor(self.tables.meta), _ERASURE + number(after + 1)
+        cursor, start = txn.cursor(self.meta), _ERASURE + number(after + 1)
         found, erasures = cursor.set_range(start), list[Erasure]()
         while found and cursor.key().startswith(_ERASURE):
             erasures.append(_decode_erasure(cursor.value()))
@@ -245,14 +205,14 @@ class Generation:
 
     def erased(self, txn: Transaction) -> list[Erasure]:
         """The deleted streams whose events are gone, in the order of their tombstones; those of the last 30 days."""
-        return [_decode_erasure(row) for _, row in prefixed(txn, self.tables.meta, _ERASED)]
+        return [_decode_erasure(row) for _, row in prefixed(txn, self.meta, _ERASED)]
 
     def finish_erasure(self, txn: Transaction, erasure: Erasure, *, at_ms: int) -> None:
         """Note that the events are gone, and forget what was noted long ago."""
         key, done = number(erasure.tombstone_position), msgspec.structs.replace(erasure, erased_at=at_ms)
-        txn.delete(_ERASURE + key, db=self.tables.meta)
-        txn.put(_ERASED + key, _encode(done), db=self.tables.meta)
-        oldest = txn.cursor(self.tables.meta)
+        txn.delete(_ERASURE + key, db=self.meta)
+        txn.put(_ERASED + key, _encode(done), db=self.meta)
+        oldest = txn.cursor(self.meta)
         while oldest.set_range(_ERASED) and oldest.key().startswith(_ERASED):
             if (_decode_erasure(oldest.value()).erased_at or 0) > at_ms - _RECEIPTS_MS:
                 return
@@ -260,12 +220,12 @@ class Generation:
 
     def tracking(self, txn: Transaction, application: str) -> int | None:
         """Return the tracked position of an application's projection."""
-        raw = txn.get(_TRACKING + application.encode(), db=self.tables.meta)
+        raw = txn.get(_TRACKING + application.encode(), db=self.meta)
         return None if raw is None else to_number(raw)
 
     def put_tracking(self, txn: Transaction, application: str, position: int) -> None:
         """Note how far a projection of that application is."""
-        txn.put(_TRACKING + application.encode(), number(position), db=self.tables.meta)
+        txn.put(_TRACKING + application.encode(), number(position), db=self.meta)
 
 
 class Generations:

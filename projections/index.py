@@ -4,6 +4,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,7 +20,7 @@ from .generations import Erasure, Generation, IndexState, RetiredError
 from .lmdb.environment import INITIAL_MAP_BYTES, Transaction
 from .lmdb.scrub import scrub_files
 from .lmdb.system_errors import unusable, why_full
-from .log.applying import Settings
+from .log.applying import Settings, apply_events
 from .log.tracking import PositionRecorder
 from .search import filling, indexer
 from .search.deletion import finish_step
@@ -94,23 +95,15 @@ class Index(IndexReader, PositionRecorder):
             ChainIntegrityError: They do not follow what was applied before.
             LogRegressedError: Their positions were given out before, to events that the log lost.
         """
-
-        def change(generation: Generation, txn: Transaction) -> bool:
-            state = generation.state(txn)
-            if after is not None and state.position != after:
-                return generation.has_applied(txn, events[-1])
-            generation.apply(txn, events, self.settings, state)
-            return True
-
-        applied = self.update(change)
+        state = self.update(partial(apply_events, events=events, settings=self.settings, after=after))
         with self._advanced:
             self._advanced.notify_all()
-        # What stands in the way of merging is met, and reported, by the thread that follows the log; the events are applied.
-        with contextlib.suppress(ChatledgerError, lmdb.Error):
-            self._relieve_search(
-                sum(len(one.body.messages) for one in events if isinstance(one.body, MessagesAppended))
-            )
-        return applied
+        live = self._live
+        if live is not None and (live.tables.caches.flushed or self._is_search_overdue):
+            # What stands in the way of merging is met, and reported, by the thread that follows the log; the events are applied.
+            with contextlib.suppress(ChatledgerError, lmdb.Error):
+                self._relieve_search(live, events)
+        return state.position >= events[-1].position
 
     def await_change(self, after: int, timeout_s: float) -> None:
         """Wait until this process has applied an event after a position, the time is over, or `wake` is called."""
@@ -123,21 +116,20 @@ class Index(IndexReader, PositionRecorder):
         with self._advanced:
             self._advanced.notify_all()
 
-    def _relieve_search(self, message_count: int) -> None:
+    def _relieve_search(self, live: Generation, events: Sequence[Recorded]) -> None:
         """
         Merge a little of the search index when much was written and nobody was idle enough to merge it all.
 
         As much as so many new messages cause, so that it keeps up with writers, whether they write few at a time or many.
         """
-        live = self._live
-        if live is None or not (live.tables.caches.flushed or self._is_search_overdue):
-            return
-        with live.env.reading() as txn:
+        with live.reading() as txn:
             self._is_search_overdue = manifest_of(txn, live.tables).is_overdue
         has_flushed, live.tables.caches.flushed = live.tables.caches.flushed > 0, 0
         if not self._is_search_overdue:
             self._steps_due = 0.0
             return
+        bodies = [recorded.event.body for recorded in events]
+        message_count = sum(len(body.messages) for body in bodies if isinstance(body, MessagesAppended))
         self._steps_due += message_count * _STEPS_PER_MESSAGE
         if has_flushed and message_count <= _FEW_MESSAGES:
             return  # it has done enough; the next goes on
@@ -149,7 +141,7 @@ class Index(IndexReader, PositionRecorder):
     def merge_search(self) -> bool:
         """Do one step, of a few milliseconds, of merging the search index; returns whether there is more to do."""
         live = self._current()
-        with live.env.reading() as txn:
+        with live.reading() as txn:
             manifest = manifest_of(txn, live.tables)
         return (manifest.is_merging or bool(manifest.small_segments)) and self._merge_step(is_idle=True)
 
@@ -216,7 +208,7 @@ class Index(IndexReader, PositionRecorder):
             fresh = Generation.create(number, self._generations.path(number), map_bytes=self._map_bytes)
             try:
                 fresh.describe(self._identity)
-                intake = fresh.tables.caches.sink = Intake(fresh.env, fresh.tables, inverter or Inverter())
+                intake = fresh.tables.caches.sink = Intake(fresh, fresh.tables, inverter or Inverter())
                 with seldom_collected() as end_part:
 
                     def filled(position: int) -> None:
@@ -230,15 +222,15 @@ class Index(IndexReader, PositionRecorder):
                     self._switch(fresh, read, progress)
                     old, self._live = self._live, fresh
             except lmdb.Error as error:
-                msg = f"a new index cannot be written at {fresh.env.path}; the old one stays"
-                ours = unusable(error, msg, fresh.env.file)  # while the file is there, and what it took of the disk
+                msg = f"a new index cannot be written at {fresh.path}; the old one stays"
+                ours = unusable(error, msg, fresh.file)  # while the file is there, and what it took of the disk
                 fresh.discard()
                 raise ours from error
             except BaseException:
                 fresh.discard()
                 raise
             if old is not None:
-                old.env.close()
+                old.close()
             self._generations.remove_unused()
         with self._advanced:
             self._advanced.notify_all()
@@ -254,16 +246,16 @@ class Index(IndexReader, PositionRecorder):
                 return
             live = self._current()
             try:
-                if not (unless_complete and indexer.is_complete(live.env, live.tables)):
-                    filling.build(live.env, live.tables, anew=not unless_complete, progress=progress)
+                if not (unless_complete and indexer.is_complete(live, live.tables)):
+                    filling.build(live, live.tables, anew=not unless_complete, progress=progress)
             except lmdb.Error as error:
-                msg = f"the index at {live.env.path} cannot be written; rebuild it, the log is not affected"
-                raise unusable(error, msg, live.env.file) from error
+                msg = f"the index at {live.path} cannot be written; rebuild it, the log is not affected"
+                raise unusable(error, msg, live.file) from error
 
     def _fill(
         self, fresh: Generation, read: ReadLog, progress: Callable[[int], None], intake: Intake | None = None
     ) -> IndexState:
-        with fresh.env.reading() as txn:
+        with fresh.reading() as txn:
             state = fresh.state(txn)
         pages = 1
         while events := _read_pages(read, state.position, pages):
@@ -271,11 +263,11 @@ class Index(IndexReader, PositionRecorder):
             def change(txn: Transaction, events: Sequence[Recorded] = events) -> IndexState:
                 if intake is not None:
                     intake.begin()
-                return fresh.apply(txn, events, self.settings)
+                return apply_events(fresh, txn, events=events, settings=self.settings)
 
-            before = fresh.env.used_bytes
-            state = fresh.env.update(change)
-            grown = fresh.env.used_bytes - before
+            before = fresh.used_bytes
+            state = fresh.update(change)
+            grown = fresh.used_bytes - before
             if grown <= _COMMIT_BYTES // 4:
                 pages = min(2 * pages, COMMIT_PAGES)
             elif grown > _COMMIT_BYTES:
@@ -297,34 +289,29 @@ class Index(IndexReader, PositionRecorder):
             self._generations.publish(fresh.number)
             live.retire(txn)
 
-        live.env.update(change)
+        live.update(change)
 
     def building(self) -> AbstractContextManager[bool]:
         """Wait until no other process builds a part of the index, and keep others, and the scrub, waiting."""
         return self._generations.building()
 
     def update(self, change: Callable[[Generation, Transaction], T]) -> T:
-        """Run `change` in a write transaction of the generation that serves, maybe several times; see `Environment.update`."""
+        """Run `change` in a write transaction of the generation that serves, maybe several times: also of the one that took over."""
         while True:
             generation = self._generation()
-
-            def attempt(txn: Transaction, generation: Generation = generation) -> T:
-                if generation.is_retired(txn):
-                    raise RetiredError
-                return change(generation, txn)
-
             try:
-                return generation.env.update(attempt)
+                return generation.update(partial(change, generation), admit=generation.refuse_retired)
             except DAMAGE as error:
-                full = why_full(error, generation.env.file)
+                full = why_full(error, generation.file)
                 if full is not None:
-                    raise IndexFullError(str(generation.env.path), full) from error
-                generation.env.is_suspect = True
-                msg = f"the index at {generation.env.path} cannot be written; what is on the log is not affected"
-                raise unusable(error, msg, generation.env.file) from error
+                    raise IndexFullError(str(generation.path), full) from error
+                generation.is_suspect = True
+                msg = f"the index at {generation.path} cannot be written; what is on the log is not affected"
+                raise unusable(error, msg, generation.file) from error
             except RetiredError:
                 self._follow(generation)
             except LedgerClosedError:
+                # Another thread may have gone over to the next generation, and closed this one.
                 if self._is_closed or generation is self._live:
                     raise
 

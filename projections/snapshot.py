@@ -201,7 +201,7 @@ class IndexReader:
             return str(error)
         reason = generation.mismatch(self._identity)
         if reason is not None:
-            generation.env.close()
+            generation.close()
             return reason
         self._live = generation
         self._generations.remove_unused()
@@ -219,18 +219,18 @@ class IndexReader:
         try:
             yield Snapshot(generation, txn, self.refuse)
         except DAMAGE as error:
-            generation.env.is_suspect = True
-            msg = f"the index at {generation.env.path} is damaged: {error}; rebuild it, the log is not affected"
+            generation.is_suspect = True
+            msg = f"the index at {generation.path} is damaged: {error}; rebuild it, the log is not affected"
             raise CorruptStateError(msg) from error
         finally:
             txn.abort()
-            generation.env.end()
+            generation.end()
 
     def _begin(self) -> tuple[Generation, Transaction]:
         while True:
             generation = self._generation()
             try:
-                txn = generation.env.begin()
+                txn = generation.begin()
             except LedgerClosedError:
                 if self._is_closed or generation is self._live:
                     raise
@@ -238,14 +238,14 @@ class IndexReader:
             if not generation.is_retired(txn):
                 return generation, txn
             txn.abort()
-            generation.env.end()
+            generation.end()
             self._follow(generation)
 
     def _current(self) -> Generation:
         """The generation that serves, also when another process has built it meanwhile."""
         generation, txn = self._begin()
         txn.abort()
-        generation.env.end()
+        generation.end()
         return generation
 
     @property
@@ -268,7 +268,7 @@ class IndexReader:
             number = self._generations.current
             assert number is not None, "a generation is retired after its successor is published"
             self._live = Generation(number, self._generations.path(number), map_bytes=self._map_bytes)
-        retired.env.close()
+        retired.close()
         self._generations.remove_unused()
 
     @property
@@ -290,4 +290,4 @@ class IndexReader:
         """Close the files; calling it again does nothing. Returns whether nobody else has them open, and they are on the disk."""
         self._is_closed = True
         live, self._live = self._live, None
-        return live is not None and live.env.close()
+        return live is not None and live.close()

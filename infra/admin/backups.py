@@ -144,7 +144,7 @@ def check_backup(
             walk = Walk(log, generation, watch=None, progress=lambda at: progress(at, manifest.position))
             walk.finish()
         finally:
-            generation.env.close()
+            generation.close()
     end = walk.state.position, walk.state.hash, walk.event_count + walk.foreign_count
     if end != (manifest.position, manifest.hash, manifest.event_count):
         msg = (

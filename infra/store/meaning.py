@@ -151,7 +151,7 @@ class Meaning:
     def _discard(self, vectors: "VectorIndex", error: Exception) -> None:
         """Drop vectors that nothing can be erased from; they are computed anew."""
         _logger.warning("vectors are dropped, as deleted ones cannot be erased from them: %s", error)
-        self._folders.discard(vectors.env.path.name)
+        self._folders.discard(vectors.path.name)
 
     def close(self) -> None:
         """Stop embedding and close the files. A call of the function that is under way is not waited for."""

@@ -91,7 +91,7 @@ class VectorFolders:
                 _logger.warning("vectors are dropped, and computed anew: %s", error)
                 shutil.rmtree(self._root / key, ignore_errors=True)
                 return None
-            with vectors.env.reading() as txn:
+            with vectors.reading() as txn:
                 about = vectors.about(txn)
             if about is None or about.identity != self._identity:
                 vectors.close()
@@ -117,7 +117,7 @@ class VectorFolders:
                         piece_chars=embedding.piece_chars,
                     )
 
-            vectors.env.update(describe)
+            vectors.update(describe)
             self._open[embedding.key] = vectors
             return vectors
 
@@ -186,21 +186,21 @@ def sound(vectors: "VectorIndex") -> Generator[None]:
     except DAMAGE as error:
         if isinstance(error, ChatledgerError):
             raise
-        vectors.env.is_suspect = isinstance(error, lmdb.Error)
-        msg = f"the vectors at {vectors.env.path} are damaged; delete that folder, and they are computed anew"
-        raise unusable(error, msg, vectors.env.file) from error
+        vectors.is_suspect = isinstance(error, lmdb.Error)
+        msg = f"the vectors at {vectors.path} are damaged; delete that folder, and they are computed anew"
+        raise unusable(error, msg, vectors.file) from error
 
 
 def read(vectors: "VectorIndex", ask: "Callable[[Transaction], T]") -> T:
     """Read in a transaction of the vectors. Raises `CorruptStateError` for damage."""
-    with sound(vectors), vectors.env.reading() as txn:
+    with sound(vectors), vectors.reading() as txn:
         return ask(txn)
 
 
 def update(vectors: "VectorIndex", change: "Callable[[Transaction], T]") -> T:
     """Write in a transaction of the vectors. Nobody may hold a snapshot of the index here; `change` may take one."""
     with sound(vectors):
-        return vectors.env.update(change)
+        return vectors.update(change)
 
 
 def _open_patiently(folder: Path) -> "VectorIndex":

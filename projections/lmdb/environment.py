@@ -13,6 +13,7 @@ import lmdb
 
 from chatledger.domain.errors import ConfigurationError, CorruptStateError, LedgerClosedError
 
+from .keys import number, to_number
 from .page_check import find_damage
 from .system_errors import explained, system_errors, unusable
 
@@ -27,6 +28,9 @@ INITIAL_MAP_BYTES: Final = 64 * 1024 * 1024
 _ALONE_S: Final = 0.05
 _MAX_READERS: Final = 1024
 _MAX_TABLES: Final = 32
+_DIRTY, _SCRUBBED = b"soiled", b"scrubbed"
+"""Keys of the marks of the last deletion, and of the last scrub; they are equal while the file is clean."""
+_NEVER: Final = number(0)
 _NO_MARK: Final = b""
 _CLEAN: Final = b"clean"
 _UNKNOWN_BOOT: Final = b"unknown"
@@ -36,13 +40,13 @@ class UncleanStopError(Exception):
     """The machine went down while the environment was open; without syncs its pages may be in any state."""
 
 
-class _DirtyPagesError(Exception):
-    """The remembered pages are dirty: they hold rows that were deleted since."""
+class _StaleMemoryError(Exception):
+    """This process remembers pages from before a deletion or a scrub of another one."""
 
 
 class Environment:
     """
-    An LMDB environment shared by the threads of a process and by processes.
+    An LMDB environment shared by the threads of a process and by processes. Subclasses open their tables in `open_tables`.
 
     Nothing is synced while it is in use, as the log is the truth. The file survives the death of processes; whether it
     survived the death of the machine cannot be known, so `open` refuses it then, and the index is rebuilt. With `is_synced`
@@ -77,11 +81,17 @@ class Environment:
         self.is_suspect = False
         """Whether something read from it was not as it should be: the pages are checked when it is opened next."""
         self._write_lock = threading.RLock()
-        self._reopened: list[Callable[[], None]] = []
-        self._memory_mark: Callable[[Transaction], bytes] | None = None
-        self._note_dirty: Callable[[Transaction], None] = lambda txn: None
-        self._marked: bytes | None = None
-        """The mark when the memory was fresh; None when it is."""
+        self._remembered_mark: bytes | None = None
+        """The mark of deletion at the first write since the environment was opened; None before it."""
+        try:
+            self.open_tables()
+        except BaseException:
+            self.close()
+            raise
+
+    def open_tables(self) -> None:
+        """Open the tables; called again when the environment was opened anew, as their handles are others then."""
+        self.meta = self.table(b"meta")
 
     def _open(self, map_bytes: int) -> lmdb.Environment:
         size = self.file.stat().st_size if self.file.exists() else 0
@@ -136,40 +146,68 @@ class Environment:
         with self.reading() as txn, system_errors(f"the index at {self.path} cannot be copied"):
             self._env.copy(str(folder), compact=True, txn=txn)
 
-    def on_reopened(self, action: Callable[[], None]) -> None:
-        """Call `action` now, and whenever the handles of tables have become others."""
-        self._reopened.append(action)
-        action()
+    def note_dirty(self, txn: Transaction) -> None:
+        """Mark the file as dirty: this transaction deletes rows whose bytes must not stay in it."""
+        txn.put(_DIRTY, number(to_number(self._mark(txn)) + 1), db=self.meta)
 
-    def forget_memory_when(
-        self, mark: Callable[[Transaction], bytes], *, otherwise: Callable[[Transaction], None]
-    ) -> None:
+    def _mark(self, txn: Transaction) -> bytes:
+        """Return the mark of the last deletion."""
+        return txn.get(_DIRTY, default=_NEVER, db=self.meta)
+
+    def scrub_due(self, txn: Transaction) -> bytes | None:
+        """Return the mark of the last deletion; None when the file is clean."""
+        mark = self._mark(txn)
+        return None if mark == txn.get(_SCRUBBED, default=_NEVER, db=self.meta) else mark
+
+    def note_scrubbed(self, txn: Transaction) -> None:
+        """Note that the file is clean, with a new mark: memory may have copies of pages from before that."""
+        self.note_dirty(txn)
+        txn.put(_SCRUBBED, self._mark(txn), db=self.meta)
+
+    def update(
+        self,
+        change: Callable[[Transaction], T],
+        *,
+        admit: Callable[[Transaction], None] | None = None,
+        with_fresh_memory: bool = False,
+    ) -> T:
         """
-        Begin with fresh memory for pages before the next write when `mark` has changed; see `scrub`.
+        Run `change` in a write transaction; an exception leaves all as it was.
 
-        LMDB keeps the memory of the pages that it wrote, and what stood in it gets into the unused parts of later pages:
-        rows that were deleted since, and keys of branches that a scrub has cleaned since.
-        `otherwise` is called in a write that cannot wait for it, because of transactions that do not end.
+        It is run again, in a new transaction, where the file has to be prepared for it: this is the one place that does that.
+
+        Args:
+            change: What to write. It may run several times, and nothing of earlier runs is left.
+            admit: Called before it in the transaction; may raise, as where another environment has to be used.
+            with_fresh_memory: Free the memory of pages first, see below.
         """
-        self._memory_mark, self._note_dirty = mark, otherwise
-
-    def update(self, change: Callable[[Transaction], T], *, with_fresh_memory: bool = False) -> T:
-        """Run `change` in a write transaction, again with a larger map if it was full; an exception leaves all as it was."""
         can_reopen = True
         with self._write_lock:
-            if with_fresh_memory and self._marked is not None:
-                self._marked = _NO_MARK
+            if with_fresh_memory and self._remembered_mark is not None:
+                self._remembered_mark = _NO_MARK
             while True:
                 try:
                     txn = self.begin(write=True)
                     try:
                         with txn:
-                            self._check_memory(txn, can_reopen=can_reopen)
+                            mark = self._mark(txn)
+                            if self._remembered_mark is None:
+                                self._remembered_mark = mark
+                            elif mark != self._remembered_mark:
+                                if can_reopen:
+                                    raise _StaleMemoryError
+                                # This write cannot wait for transactions that do not end, so the next scrub comes again.
+                                self.note_dirty(txn)
+                            if admit is not None:
+                                admit(txn)
                             return change(txn)
                     finally:
                         self.end()
-                except _DirtyPagesError:
+                # LMDB keeps the memory of the pages that it wrote, and what stood in it gets into the unused parts of later
+                # pages: rows deleted since, and keys of branches that a scrub has cleaned since. Only closing frees it.
+                except _StaleMemoryError:
                     can_reopen = self._reopen()
+                # The map has a fixed size, which LMDB lets nobody change while transactions are open; also at the commit.
                 except lmdb.MapFullError:
                     self._resize(self._env.info()["map_size"] * 2)
 
@@ -202,17 +240,6 @@ class Environment:
             if not self._active and (self._is_resizing or self._is_closed):  # else nobody waits for this
                 self._gate.notify_all()
 
-    def _check_memory(self, txn: Transaction, *, can_reopen: bool) -> None:
-        if self._memory_mark is None:
-            return
-        mark = self._memory_mark(txn)
-        if self._marked is None:
-            self._marked = mark
-        elif mark != self._marked:
-            if can_reopen:
-                raise _DirtyPagesError
-            self._note_dirty(txn)
-
     def _reopen(self) -> bool:
         """Free the memory of pages, which only closing does; False when transactions did not end for a moment."""
         with self._alone(_ALONE_S) as is_alone:
@@ -225,9 +252,8 @@ class Environment:
             with system_errors(f"the index at {self.path} cannot be opened"):
                 self._env.close()
                 self._env = self._open(map_bytes)
-            self._marked = None
-            for action in self._reopened:
-                action()
+            self._remembered_mark = None
+            self.open_tables()
         return True
 
     def _resize(self, map_bytes: int) -> None:

@@ -3,7 +3,7 @@ Scrubbing: what was deleted leaves the index's file too.
 
 Its bytes are in free pages, and in unused parts and keys of pages in use (see `PageFile`). The unused parts also get new
 ones as long as a process has memory of pages from before the deletion, or of branches copied before the scrub cleaned their
-keys, so each process frees that memory before its first write after either: see `Environment.forget_memory_when`. That a scrub is due is a row, written with the deletion, so a crash postpones it only.
+keys, so each process frees that memory before its first write after either: see `Environment.update`. That a scrub is due is a row, written with the deletion, so a crash postpones it only.
 """
 
 import os
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from struct import error as StructError  # noqa: N812 - it is a class
-from typing import Final, Protocol
+from typing import Final
 
 import lmdb
 import msgspec
@@ -280,25 +280,8 @@ def scrub_files(generations: Generations, current: Callable[[], Generation]) -> 
         try:
             return scrub(live, is_last=is_last)
         except (lmdb.Error, OSError) as error:
-            msg = f"the index at {live.env.path} cannot be cleaned of what was deleted: {error}"
+            msg = f"the index at {live.path} cannot be cleaned of what was deleted: {error}"
             raise CorruptStateError(msg) from error
-
-
-class Scrubbed(Protocol):
-    """Rows in an environment, with a mark that says whether something was deleted from it since the last scrub."""
-
-    @property
-    def env(self) -> Environment:
-        """The environment."""
-        ...
-
-    def scrub_due(self, txn: Transaction) -> bytes | None:
-        """Return the mark of the last deletion; None when the file is clean."""
-        ...
-
-    def note_scrubbed(self, txn: Transaction) -> None:
-        """Note that the file is clean, with a new mark: memory may have copies of pages from before that."""
-        ...
 
 
 def scrub(generation: Generation, *, is_last: bool) -> bool:
@@ -311,7 +294,7 @@ def scrub(generation: Generation, *, is_last: bool) -> bool:
     Raises:
         PageError: A page is not laid out as is known; a new generation has to be built instead.
     """
-    with generation.env.reading() as txn:
+    with generation.reading() as txn:
         if generation.scrub_due(txn) is None:
             return is_last
     return _wipe_stale(generation) and scrub_rows(generation, is_last=is_last)
@@ -323,7 +306,7 @@ def _wipe_stale(generation: Generation) -> bool:
 
     Projections that are not broken get some time first. Nobody may be building: see `Index.building`.
     """
-    with generation.env.reading() as txn:
+    with generation.reading() as txn:
         stale = [record for _, record in load_records(txn, generation.tables) if record.dirty_until]
     if not stale:
         generation.stale_since_s = None
@@ -349,40 +332,40 @@ def _wipe_stale(generation: Generation) -> bool:
             generation.note_dirty(txn)
         return is_clean
 
-    return generation.env.update(wipe)
+    return generation.update(wipe)
 
 
-def scrub_rows(generation: Scrubbed, *, is_last: bool = True) -> bool:
+def scrub_rows(env: Environment, *, is_last: bool = True) -> bool:
     """Overwrite everything in a file that no reader can see, as `scrub` does, whatever rows the file has."""
-    with generation.env.reading() as txn:
-        if generation.scrub_due(txn) is None:
+    with env.reading() as txn:
+        if env.scrub_due(txn) is None:
             return is_last
-    pages = PageFile(generation.env.file)
+    pages = PageFile(env.file)
     try:
         # Pages in use are cleaned while others write, and only those written meanwhile under the write lock.
         due: bytes | None = None
         for _ in range(_LOOKS):
-            with generation.env.reading() as txn:
+            with env.reading() as txn:
                 snapshot = pages.snapshot(txn.id())
                 # What was read of it may have been overwritten where a later transaction has ended since.
-                if snapshot is not None and generation.env.last_txn_id == txn.id():
-                    due = generation.scrub_due(txn)
+                if snapshot is not None and env.last_txn_id == txn.id():
+                    due = env.scrub_due(txn)
                     pages.clean_trees(snapshot)
                     break
         if due is None:
             return False
 
         def finish(txn: Transaction) -> bool:
-            snapshot = pages.snapshot(generation.env.last_txn_id)
+            snapshot = pages.snapshot(env.last_txn_id)
             assert snapshot is not None, "nobody else writes"
             pages.clean_trees(snapshot)
-            is_whole = pages.clean_free(snapshot, oldest_reader=generation.env.oldest_reader())
+            is_whole = pages.clean_free(snapshot, oldest_reader=env.oldest_reader())
             # A process that wrote with old memory since then has noted that it is due again.
-            if not (is_whole and is_last) or generation.scrub_due(txn) != due:
+            if not (is_whole and is_last) or env.scrub_due(txn) != due:
                 return False
-            generation.note_scrubbed(txn)
+            env.note_scrubbed(txn)
             return True
 
-        return generation.env.update(finish, with_fresh_memory=True)
+        return env.update(finish, with_fresh_memory=True)
     finally:
         pages.close()

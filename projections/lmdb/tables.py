@@ -43,14 +43,12 @@ class Tables:
     `caches` are in memory.
     """
 
-    def __init__(self, env: Environment) -> None:
-        self._env = env
+    def __init__(self) -> None:
         self.caches = Caches()
-        env.on_reopened(self._open)
 
-    def _open(self) -> None:
-        env = self._env
-        self.meta = env.table(b"meta")
+    def open(self, env: Environment) -> None:
+        """Take the handles of the tables, which become others when the environment is opened anew."""
+        self.meta = env.meta
         self.chat_ids = env.table(b"chat_ids")
         self.message_ids = env.table(b"message_ids", dupsort=True)
         self.branch_ids = env.table(b"branch_ids", dupsort=True)

@@ -1,7 +1,7 @@
 """Applying events that follow each other on the log, in one write transaction."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -13,8 +13,8 @@ from chatledger.domain.log.tombstones import ForeignMessage, removed_until
 from ..chat.earlier import step_of
 from ..chat.writer import ChatWriter
 from ..custom.attached import Attached
+from ..generations import Generation, IndexState
 from ..lmdb.environment import Transaction
-from ..lmdb.tables import Tables
 from .entries import FOREIGN_NO, LogEntry, count_between, drop_entries, drop_foreign, put_entries
 from .kinds import StreamWriter, kind_of
 from .stream_trees import TILE, drop_tiles, note_tile
@@ -70,73 +70,100 @@ class Settings(msgspec.Struct, kw_only=True):
     pass_over: PassOver = pass_over
 
 
+def apply_events(
+    generation: Generation,
+    txn: Transaction,
+    *,
+    events: Sequence[Recorded],
+    settings: Settings,
+    after: int | None = None,
+) -> IndexState:
+    """
+    Take events in that follow each other on the log; those that were applied before are passed over.
+
+    With `after` nothing is done unless the generation stands there: the events in between are to be read from the log first.
+    Returns the state of the generation, which is past the last of them where they are applied.
+
+    Raises:
+        ChainIntegrityError: They do not follow what was applied before.
+        LogRegressedError: Another event was applied at the position of one of them: the log lost its end.
+    """
+    state = generation.state(txn)
+    if after is not None and state.position != after:
+        generation.check_applied(txn, state, events[-1])
+        return state
+    fresh = [recorded for recorded in events if recorded.position > state.position]
+    if not fresh:
+        return state
+    tables = generation.tables
+    batch = EventBatch(generation, txn, settings)
+    position, missing = state.position, state.missing
+    for recorded in fresh:
+        missing += recorded.position - position - 1
+        position = recorded.position
+        event = recorded.event
+        body, stream = event.body, event.originator_id
+        if isinstance(body, ForeignMessage):
+            batch.take_foreign(recorded, body.why)
+            continue
+        writer = batch.writers.get(stream)
+        if writer is None:
+            writer = batch.writers[stream] = kind_of(stream).write(tables, txn, stream)
+        head = stream_head(writer)
+        # Asked only where it does not follow at a glance: nearly every event does.
+        is_next = event.originator_version == head.version + 1 and event.previous_hash == head.hash
+        if not is_next and (wrong := batch.wrong(head, recorded)) is not None:
+            batch.take_foreign(recorded, wrong)
+            continue
+        if settings.check is not None and isinstance(writer, ChatWriter):
+            settings.check(writer, recorded)
+        if isinstance(body, StreamDeleted):
+            batch.take_tombstone(recorded, body, writer, head)
+        before = writer.record
+        writer.apply(recorded)
+        batch.applied.append(recorded)
+        record, stream_no = writer.record, writer.stream_no
+        latest = stream_head(writer)
+        if latest.size % TILE == 0:
+            assert stream_no is not None, "a stream of so many events is alive"
+            note_tile(txn, tables, stream_no, head, recorded, record)
+        if settings.watch is not None:
+            settings.watch(recorded, latest)
+        step = step_of(before, recorded, record)
+        batch.entries.append(LogEntry.of(recorded, stream_no=stream_no, previous=head.position, step=step))
+    for writer in batch.writers.values():
+        writer.flush()
+    batch.put_entries()
+    settings.custom.follow(txn, tables, batch.applied, before=state.position, after=position)
+    state = IndexState(position, fresh[-1].hash, missing, state.erased + batch.erased)
+    generation.put_state(txn, state)
+    generation.put_tracking(txn, settings.application, position)
+    return state
+
+
 class EventBatch:
     """
-    Events that are applied together, in one write transaction.
+    Events that are applied together, in one write transaction: what is kept back until all are.
 
     A foreign message is passed over: a message that no chatledger wrote, that repeats a version, or that does not follow the event
     before it although none can be missing in between. The stream that has it on its subject is noted, to be refused.
 
-    Args:
-        txn, tables: Where they are applied.
-        position: Of the last event before them.
-        settings: How.
-
     Attributes:
-        missing, erased: How many positions held no event, and how many events tombstones account for.
+        writers: What applies the events of a stream.
+        entries: Those of the events for the log's table.
         applied: The events that were applied.
-        tombstones: The tombstones among them of what is to be erased.
+        erased: How many events tombstones account for.
     """
 
-    def __init__(self, txn: Transaction, tables: Tables, position: int, settings: Settings) -> None:
-        self._txn, self._tables, self._position, self._settings = txn, tables, position, settings
-        self._writers: dict[str, StreamWriter] = {}
-        self._entries: list[LogEntry] = []
-        self.missing = self.erased = 0
+    def __init__(self, generation: Generation, txn: Transaction, settings: Settings) -> None:
+        self._generation, self._txn, self._settings = generation, txn, settings
+        self._tables = generation.tables
+        self.writers: dict[str, StreamWriter] = {}
+        self.entries: list[LogEntry] = []
         self.applied: list[Recorded] = []
-        self.tombstones: list[Recorded] = []
+        self.erased = 0
 
-    def take(self, recorded: Recorded) -> None:
-        """Apply the next event. Raises `ChainIntegrityError` when it does not follow those of its stream."""
-        self.missing += recorded.position - self._position - 1
-        self._position = recorded.position
-        event = recorded.event
-        body, stream = event.body, event.originator_id
-        if isinstance(body, ForeignMessage):
-            self._take_foreign(recorded, body.why)
-            return
-        writer = self._writers.get(stream)
-        if writer is None:
-            writer = self._writers[stream] = kind_of(stream).write(self._tables, self._txn, stream)
-        head = stream_head(writer)
-        # Asked only where it does not follow at a glance: nearly every event does.
-        is_next = event.originator_version == head.version + 1 and event.previous_hash == head.hash
-        if not is_next and (wrong := self._wrong(head, recorded)) is not None:
-            self._take_foreign(recorded, wrong)
-            return
-        if self._settings.check is not None and isinstance(writer, ChatWriter):
-            self._settings.check(writer, recorded)
-        if isinstance(body, StreamDeleted):
-            # Only events that were not seen here left holes; the others must not excuse losses.
-            self.erased += recorded.version - head.version - 1
-            if writer.record is not None or stream in self._settings.partly_erased:
-                self.tombstones.append(recorded)
-            self._forget(recorded, body, head)
-            if writer.stream_no is not None:
-                drop_tiles(self._txn, self._tables, writer.stream_no)
-        before = writer.record
-        writer.apply(recorded)
-        self.applied.append(recorded)
-        after = stream_head(writer)
-        if after.size % TILE == 0:
-            assert writer.stream_no is not None, "a stream of so many events is alive"
-            note_tile(self._txn, self._tables, writer.stream_no, head, recorded, writer.record)
-        if self._settings.watch is not None:
-            self._settings.watch(recorded, after)
-        step = step_of(before, recorded, writer.record)
-        self._entries.append(LogEntry.of(recorded, stream_no=writer.stream_no, previous=head.position, step=step))
-
-    def _wrong(self, head: StreamHead, recorded: Recorded) -> str | None:
+    def wrong(self, head: StreamHead, recorded: Recorded) -> str | None:
         """Return why an event that does not follow is a foreign message; None when events may be missing before it."""
         version = recorded.version
         if version <= head.version:
@@ -146,34 +173,35 @@ class EventBatch:
         if version == head.version + 1:
             return f"it does not name the hash of event {head.version}, which is before it"
         # A hole between the two may be where the missing events stood. Where every position has an entry, none can be missing.
-        self._put_entries()
+        self.put_entries()
         between = recorded.position - head.position - 1
         if count_between(self._txn, self._tables, head.position, recorded.position) < between:
             return None
         return f"it is version {version}, and follows event {head.version}"
 
-    def _take_foreign(self, recorded: Recorded, why: str) -> None:
-        self._entries.append(LogEntry.of(recorded, stream_no=FOREIGN_NO, previous=0))
+    def take_foreign(self, recorded: Recorded, why: str) -> None:
+        """Pass a foreign message over."""
+        self.entries.append(LogEntry.of(recorded, stream_no=FOREIGN_NO, previous=0))
         if recorded.chat_id:
             self._tables.note_foreign(self._txn, recorded.chat_id, recorded.position, why)
         self._settings.pass_over(recorded, why)
 
-    def _forget(self, recorded: Recorded, body: StreamDeleted, head: StreamHead) -> None:
+    def take_tombstone(self, recorded: Recorded, body: StreamDeleted, writer: StreamWriter, head: StreamHead) -> None:
         """Forget what a tombstone accounts for: the events of its stream, or foreign messages that are removed."""
-        self._put_entries()
+        # Only events that were not seen here left holes; the others must not excuse losses.
+        self.erased += recorded.version - head.version - 1
+        if writer.record is not None or recorded.chat_id in self._settings.partly_erased:
+            self._generation.put_erasure(self._txn, recorded)
+        self.put_entries()
         drop_entries(self._txn, self._tables, head.position)
         until = removed_until(recorded.chat_id)
-        if until is None:
-            return
-        self.erased -= drop_foreign(self._txn, self._tables, body.first_position, until)
-        self._tables.forget_foreign(self._txn, until)
+        if until is not None:
+            self.erased -= drop_foreign(self._txn, self._tables, body.first_position, until)
+            self._tables.forget_foreign(self._txn, until)
+        if writer.stream_no is not None:
+            drop_tiles(self._txn, self._tables, writer.stream_no)
 
-    def _put_entries(self) -> None:
-        put_entries(self._txn, self._tables, self._entries)
-        self._entries.clear()
-
-    def flush(self) -> None:
-        """Write what was kept back."""
-        for writer in self._writers.values():
-            writer.flush()
-        self._put_entries()
+    def put_entries(self) -> None:
+        """Write the entries."""
+        put_entries(self._txn, self._tables, self.entries)
+        self.entries.clear()

@@ -43,8 +43,7 @@ _CODE: Final = np.dtype("<i2")
 _HEAD_BYTES: Final = _DIGEST_BYTES + 4
 _u32: Final = Struct(">I").pack
 _unpack_u32: Final = Struct(">I").unpack
-_DIRTY, _SCRUBBED, _ABOUT, _STATE, _LIVE = b"soiled", b"scrubbed", b"about", b"state", b"live"
-_CLEAN: Final = number(0)
+_ABOUT, _STATE, _LIVE = b"about", b"state", b"live"
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -163,7 +162,7 @@ class SlotDirectory(NamedTuple):
         return b"".join(column.tobytes() for column in self.columns)
 
 
-class VectorIndex:
+class VectorIndex(Environment):
     """
     The vectors of one embedding.
 
@@ -172,19 +171,14 @@ class VectorIndex:
     """
 
     def __init__(self, path: Path) -> None:
-        self.env = Environment(path, map_bytes=_MAP_BYTES, is_synced=True)
-        try:
-            self.env.on_reopened(self._open)
-        except BaseException:
-            self.env.close()
-            raise
-        self.env.forget_memory_when(self._dirty, otherwise=self.note_dirty)
+        super().__init__(path, map_bytes=_MAP_BYTES, is_synced=True)
 
-    def _open(self) -> None:
-        env = self.env
-        self.meta, self.chats, self.failures = env.table(b"meta"), env.table(b"chats"), env.table(b"failures")
-        self.blocks, self.vectors = env.table(b"blocks"), env.table(b"vectors")
-        self.contents = env.table(b"contents", dupsort=True)
+    def open_tables(self) -> None:
+        """Open the tables."""
+        super().open_tables()
+        self.chats, self.failures = self.table(b"chats"), self.table(b"failures")
+        self.blocks, self.vectors = self.table(b"blocks"), self.table(b"vectors")
+        self.contents = self.table(b"contents", dupsort=True)
 
     # What it belongs to
 
@@ -210,25 +204,6 @@ class VectorIndex:
         """Change how far it is."""
         state = msgspec.structs.replace(self.taken_in(txn), **changes)
         txn.put(_STATE, with_checksum(_encode(state)), db=self.meta)
-
-    # Marks of deletion, as of a generation
-
-    def note_dirty(self, txn: Transaction) -> None:
-        """Mark the file as dirty: this transaction deletes rows whose bytes must not stay in it."""
-        txn.put(_DIRTY, number(to_number(self._dirty(txn)) + 1), db=self.meta)
-
-    def _dirty(self, txn: Transaction) -> bytes:
-        return txn.get(_DIRTY, default=_CLEAN, db=self.meta)
-
-    def scrub_due(self, txn: Transaction) -> bytes | None:
-        """Return the mark of the last deletion; None when the file is clean."""
-        dirty = self._dirty(txn)
-        return None if dirty == txn.get(_SCRUBBED, default=_CLEAN, db=self.meta) else dirty
-
-    def note_scrubbed(self, txn: Transaction) -> None:
-        """Note that the file is clean, with a new mark: memory may have copies of pages from before that."""
-        self.note_dirty(txn)
-        txn.put(_SCRUBBED, self._dirty(txn), db=self.meta)
 
     # Reading
 
@@ -274,7 +249,7 @@ class VectorIndex:
     def _block(self, txn: Transaction, kind: bytes, block: int) -> bytes:
         raw = txn.get(kind + _u32(block), db=self.blocks)
         if raw is None:
-            msg = f"block {block} of the vectors at {self.env.path} is missing; delete that folder, and they are computed anew"
+            msg = f"block {block} of the vectors at {self.path} is missing; delete that folder, and they are computed anew"
             raise CorruptStateError(msg)
         return raw
 
@@ -437,10 +412,6 @@ class VectorIndex:
         self.note(txn, messages=state.messages - sum(gone.values()), failed=state.failed - failed)
         self.note_dirty(txn)
         return True
-
-    def close(self) -> None:
-        """Wait for transactions to end, and close; calling it again does nothing."""
-        self.env.close()
 
 
 DAMAGE: Final = (lmdb.Error, ValueError, msgspec.MsgspecError)

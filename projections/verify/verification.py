@@ -92,7 +92,7 @@ def verify(
             # Last: what was written while the index was compared is walked too.
             walk.finish()
         progress(2 * total, 2 * total)
-        with scratch.env.reading() as txn:
+        with scratch.reading() as txn:
             counts = [sum(1 for _ in listed_values(txn, scratch.tables, family)) for family in FAMILIES]
             erasures = scratch.erasures(txn)
         return Verification(
@@ -109,7 +109,7 @@ def verify(
             erasure_pending=tuple(erasure.stream_id for erasure in erasures if has_remains(log, erasure)),
         )
     finally:
-        scratch.env.close()
+        scratch.close()
 
 
 class IndexPair(NamedTuple):
@@ -199,7 +199,7 @@ class IndexComparison:
         with self._index.snapshot() as snapshot:
             state = snapshot.state
             self._walk.to(state.position)
-            with self._walk.scratch.env.reading() as txn:
+            with self._walk.scratch.reading() as txn:
                 pair = IndexPair(snapshot.tables, snapshot.txn, self._walk.scratch.tables, txn, state.position)
                 if self._walk.state.position == state.position and self._walk.state.hash != state.hash:
                     msg = (

@@ -21,7 +21,7 @@ from chatledger.domain.proof.verification import ForeignRecord, broken_off, chec
 
 from ..generations import Generation, IndexState
 from ..lmdb.environment import Transaction
-from ..log.applying import Settings
+from ..log.applying import Settings, apply_events
 from ..projector import Log, Remains, find_tombstone
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -301,10 +301,10 @@ class Walk:
             # A transaction that finds its environment full is begun again, so it begins with what was there before.
             self._open_commit, self._passed = before, 0
             del self.foreign[foreign_before:]
-            return self.scratch.apply(txn, events, self._settings)
+            return apply_events(self.scratch, txn, events=events, settings=self._settings)
 
         try:
-            self.state = self.scratch.env.update(change)
+            self.state = self.scratch.update(change)
         except ChainIntegrityError as error:
             self._open_commit = before
             raise self._named(error) from error

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from chatledger.infra.log.nats.event_log import JetStreamAppends, JetStreamLog
 from chatledger.infra.store.erasure import Eraser
+from chatledger.projections import index as index_module
 from chatledger.projections.chat.writer import ChatWriter
 from chatledger.projections.generations import Generation, Generations
 from chatledger.projections.index import Index
@@ -16,7 +17,7 @@ from chatledger.projections.lmdb.environment import Environment
 from chatledger.projections.lmdb.scrub import PageFile
 from chatledger.projections.projector import Projector
 
-POINTS: Final[dict[str, tuple[type, str, bool]]] = {
+POINTS: Final[dict[str, tuple[Any, str, bool]]] = {
     "append: before the publish": (JetStreamLog, "append", True),
     "append: after the publish": (JetStreamLog, "append", False),
     "group: sent": (JetStreamAppends, "finish", True),
@@ -24,7 +25,7 @@ POINTS: Final[dict[str, tuple[type, str, bool]]] = {
     "group: applied": (Projector, "take_all", False),
     "project: before the transaction": (Projector, "take", True),
     "project: inside the transaction": (ChatWriter, "apply", False),
-    "project: before the commit": (Generation, "apply", False),
+    "project: before the commit": (index_module, "apply_events", False),
     "project: after the commit": (Projector, "take", False),
     "rebuild: begun": (Index, "_fill", True),
     "rebuild: filled": (Index, "_fill", False),
@@ -39,7 +40,7 @@ POINTS: Final[dict[str, tuple[type, str, bool]]] = {
     "erase: inside the scrub": (PageFile, "_overwrite", True),
     "close: before the sync": (Environment, "close", True),
 }
-"""Name to (class, method, whether before or after it)."""
+"""Name to (class or module, function, whether before or after it)."""
 
 
 class Death(NamedTuple):

@@ -19,8 +19,8 @@ import chatledger
 from chatledger import ChatledgerError, Ledger, NewMessage
 from chatledger.infra.log.nats.errors import ConnectionLostError
 from chatledger.infra.store.commands import Command
+from chatledger.projections import index as index_module
 from chatledger.projections.chat.writer import ChatWriter
-from chatledger.projections.generations import Generation
 
 
 class DeathError(Exception):
@@ -97,7 +97,7 @@ def install(fault: Fault, ledger: Ledger) -> None:
     fault.around(store.log, "append")
     fault.around(store.projector, "take")
     fault.around(Command, "look")
-    fault.around(Generation, "apply")
+    fault.around(index_module, "apply_events")
     fault.around(ChatWriter, "apply")
     fault.around(ChatWriter, "flush")
 
@@ -254,7 +254,7 @@ def test_a_full_disk_is_an_error(ledger: Ledger, fault: Fault) -> None:
     def full() -> None:
         raise OSError(28, "No space left on device")
 
-    fault.around(Generation, "apply", before=False)
+    fault.around(index_module, "apply_events", before=False)
     fault.action = full
     fault.arm(1)
     with pytest.raises((OSError, ChatledgerError)):

@@ -81,7 +81,7 @@ def questions(ledger: Ledger) -> list[Callable[[], Any]]:
 def rows_of(ledger: Ledger) -> Rows:
     """The rows of each table as they are."""
     generation = internals(ledger).index._generation()  # pyright: ignore[reportPrivateUsage] - rows are changed
-    with generation.env.reading() as txn:
+    with generation.reading() as txn:
         return {name: dump(txn, getattr(generation.tables, name)) for name in TABLES}
 
 
@@ -95,7 +95,7 @@ def replace(ledger: Ledger, table: str, key: bytes, value: bytes, by: bytes) -> 
             txn.delete(key, value, db=handle)
         txn.put(key, by, db=handle)
 
-    generation.env.update(change)
+    generation.update(change)
     generation.tables.caches.searched = Remembered()  # as after a restart
 
 

@@ -48,7 +48,7 @@ def check_tree(index: Index, events: list[Recorded]) -> None:
     leaves = [event_leaf(event.position, event.hash) for event in events]
     plain, size = subtree_of(leaves), len(leaves)
     generation = live(index)
-    with generation.env.reading() as txn:
+    with generation.reading() as txn:
         chat = IndexedChat(generation.tables, txn, CHAT, generation.tables.chat_no(txn, CHAT))
         assert chat.record is not None
         assert chat.stream_no is not None
@@ -85,10 +85,10 @@ def test_the_tiles_of_a_deleted_chat_go(tmp_path: Path) -> None:
     story = Story().chain(*(f"m{number}" for number in range(TILE + 10)))
     with opened(tmp_path, story.events) as index:
         generation = live(index)
-        with generation.env.reading() as txn:
+        with generation.reading() as txn:
             assert len(list(txn.cursor(generation.tables.tiles))) == 1
         index.apply(story.delete())
-        with generation.env.reading() as txn:
+        with generation.reading() as txn:
             assert list(txn.cursor(generation.tables.tiles)) == []
 
 

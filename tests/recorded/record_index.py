@@ -81,7 +81,7 @@ def digests_of(events: list[Recorded]) -> dict[str, str]:
 def _add_rows(index: Index, found: dict[str, Any]) -> None:
     generation = live(index)
     kind = type(generation.tables.rows)
-    with generation.env.reading() as txn:
+    with generation.reading() as txn:
         for name, table in vars(generation.tables).items():
             if isinstance(table, kind) and name != "meta":
                 found[name].update(repr(dump(txn, table)).encode())

@@ -18,6 +18,7 @@ import chatledger
 from chatledger import Ledger, NewMessage, Projection, ProjectionRows, Recorded
 from chatledger.events import ChatCreated, ChatDeleted, MessagesAppended
 from chatledger.infra.store.reading import CheckedReading
+from chatledger.projections import index as index_module
 from chatledger.projections.custom import catching_up
 from chatledger.projections.generations import Generation, Generations
 from chatledger.projections.lmdb.environment import Environment
@@ -77,7 +78,7 @@ STEPS: Final[tuple[tuple[Any, str], ...]] = (
     (Environment, "update"),
     (Environment, "close"),
     (Generation, "describe"),
-    (Generation, "apply"),
+    (index_module, "apply_events"),
     (Generation, "retire"),
     (Generations, "publish"),
     (Generations, "remove_unused"),

@@ -205,7 +205,7 @@ def all_rows(index: Index) -> dict[str, list[tuple[bytes, bytes]]]:
     """Every row of every table."""
     generation = live(index)
     tables = generation.tables
-    with generation.env.reading() as txn:
+    with generation.reading() as txn:
         return {name: dump(txn, getattr(tables, name)) for name in _TABLES}
 
 

@@ -45,7 +45,7 @@ class World:
             if known:
                 self.generation.note_dirty(txn)
 
-        self.generation.env.update(change)
+        self.generation.update(change)
         self.rows |= {(table, key): value for key, value in changes.items()}
 
     def delete(self, rows: list[tuple[str, bytes]]) -> None:
@@ -56,13 +56,13 @@ class World:
                 txn.delete(key, db=getattr(self.generation.tables, table))
             self.generation.note_dirty(txn)
 
-        self.generation.env.update(change)
+        self.generation.update(change)
         for row in rows:
             del self.rows[row]
 
     def found(self) -> set[bytes]:
         """The tokens that are in the file."""
-        return set(TOKEN.findall(self.generation.env.file.read_bytes()))
+        return set(TOKEN.findall(self.generation.file.read_bytes()))
 
     def wanted(self) -> set[bytes]:
         """Those that may be."""
@@ -70,7 +70,7 @@ class World:
 
     def check_rows(self) -> None:
         """All rows are as they were written."""
-        with self.generation.env.reading() as txn:
+        with self.generation.reading() as txn:
             there = {
                 (table, key): value
                 for table in TABLES
@@ -81,7 +81,7 @@ class World:
 
     def is_due(self) -> bool:
         """Whether there is something to scrub."""
-        with self.generation.env.reading() as txn:
+        with self.generation.reading() as txn:
             return self.generation.scrub_due(txn) is not None
 
 
@@ -92,7 +92,7 @@ def opened(path: Path, map_bytes: int = 64 * 1024 * 1024) -> Generator[World]:
     try:
         yield world
     finally:
-        world.generation.env.close()
+        world.generation.close()
 
 
 sizes = st.lists(st.sampled_from([8, 100, 700, 1900, 2100, 4000, 4080, 5000, 9000, 30_000]), min_size=1, max_size=12)

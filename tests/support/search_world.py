@@ -183,7 +183,7 @@ def build_search(ledger: Ledger, *, anew: bool, chunk_messages: int, stop_after:
 
     live = generation(ledger)
     try:
-        filling.build(live.env, live.tables, anew=anew, progress=progress, chunk_messages=chunk_messages)
+        filling.build(live, live.tables, anew=anew, progress=progress, chunk_messages=chunk_messages)
     except StoppedError:
         return False
     return True
@@ -196,7 +196,7 @@ def drop_search(ledger: Ledger) -> None:
     def forget(txn: Transaction) -> None:
         indexer.begin_anew(txn, live.tables)
 
-    live.env.update(forget)
+    live.update(forget)
 
 
 def generation(ledger: Ledger) -> Any:
@@ -207,5 +207,5 @@ def generation(ledger: Ledger) -> Any:
 def search_rows(ledger: Ledger) -> Mapping[bytes, bytes]:
     """Everything that the search index keeps."""
     live = generation(ledger)
-    with live.env.reading() as txn:
+    with live.reading() as txn:
         return dict(cast("Iterable[tuple[bytes, bytes]]", txn.cursor(live.tables.search)))

@@ -292,7 +292,7 @@ def read_index(root: Path, identity: str | None, findings: Findings) -> IndexWit
         return None
     try:
         generation = Generation(number, generations.path(number), map_bytes=INITIAL_MAP_BYTES)
-        with closing(generation.env):
+        with closing(generation):
             reason = None if identity is None else generation.mismatch(identity)
             if reason is not None:
                 is_old = reason.startswith("it has schema")
@@ -334,7 +334,7 @@ def _remedy(root: Path) -> str:
 
 def _read(generation: Generation, findings: Findings) -> IndexWitness:
     try:
-        with generation.env.reading() as txn:
+        with generation.reading() as txn:
             snapshot = Snapshot(generation, txn)
             erasures, large = snapshot.erasures(), snapshot.dropped_large()
             if erasures or large:
@@ -343,11 +343,11 @@ def _read(generation: Generation, findings: Findings) -> IndexWitness:
                     "that was interrupted"
                 )
                 findings.add(
-                    "warning", "erasure-pending", generation.env.path, what, "open the ledger: that finishes it"
+                    "warning", "erasure-pending", generation.path, what, "open the ledger: that finishes it"
                 )
             elif snapshot.is_scrub_due:
                 what = "its file still has content of what was deleted"
-                findings.add("note", "erasure-pending", generation.env.path, what, "nothing: the next open cleans it")
+                findings.add("note", "erasure-pending", generation.path, what, "nothing: the next open cleans it")
             return IndexWitness(snapshot.state, heads_in(snapshot))
     except (lmdb.Error, msgspec.MsgspecError, ValueError) as error:
         raise CorruptStateError(str(error)) from error

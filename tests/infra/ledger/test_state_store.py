@@ -704,7 +704,7 @@ def damage(store: StateStore, kind: str, place: int | None) -> None:
             row[place] ^= 1
             txn.put(key, bytes(row), db=table)
 
-    live.env.update(change)
+    live.update(change)
 
 
 @pytest.mark.parametrize(

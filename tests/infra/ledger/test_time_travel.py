@@ -431,7 +431,7 @@ def test_a_damaged_entry_gives_no_wrong_list(ledger: Ledger) -> None:
         assert raw is not None
         txn.put(key, raw[:-5] + bytes([raw[-5] ^ 1]) + raw[-4:], db=table)
 
-    generation.env.update(damage)
+    generation.update(damage)
     with ledger.as_of(position) as view, pytest.raises(CorruptStateError):
         view.list_chats()
 

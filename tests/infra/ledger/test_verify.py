@@ -352,12 +352,12 @@ def put(ledger: Ledger, table: str, key: bytes, value: bytes | None, *, old: byt
         if value is not None:
             txn.put(key, value, db=db)
 
-    generation.env.update(change)
+    generation.update(change)
 
 
 def rows_of(ledger: Ledger, table: str) -> list[tuple[bytes, bytes]]:
     generation = internals(ledger).index._live
-    with generation.env.reading() as txn:
+    with generation.reading() as txn:
         return [(bytes(key), bytes(value)) for key, value in txn.cursor(getattr(generation.tables, table))]
 
 

@@ -233,7 +233,7 @@ def test_a_missing_page_is_not_a_shorter_chain(tmp_path: Path) -> None:
     """A hole in the index raises, it never cuts a chain silently (SM-11, SM-14)."""
     story = written(straight(300), [300])
     with opened(tmp_path, story.events) as index:
-        env, table = live(index).env, live(index).tables.rows
+        env, table = live(index), live(index).tables.rows
         pages = [(key, value) for key, value in rows(index)["rows"] if key[8:9] == b"\x0a"]
         for key, value in (pages[0], pages[2], pages[-1]):
 
@@ -270,7 +270,7 @@ def test_a_forked_chain_needs_its_own_rows_and_no_others(tmp_path: Path, tag: by
         drafts += [user(f"{kind}{at}", "x", parent_id=f"m{at - 1}") for kind in ("a", "b", "m")]
     story = written(drafts, [50])
     with opened(tmp_path, story.events) as index:
-        env, table = live(index).env, live(index).tables.rows
+        env, table = live(index), live(index).tables.rows
         with indexed(index, CHAT) as chat:
             head = place_of(chat, "m39")
             expected = chat.chains.chain(head)

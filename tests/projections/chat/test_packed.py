@@ -122,7 +122,7 @@ def test_rows_are_compared_by_what_they_say(tmp_path: Path, monkeypatch: pytest.
     assert compared(here, pages(0, ours, set()), there, pages(0, theirs, {2}))[0] is None
     assert compared(here, pages(0, ours, {1}), there, pages(0, wrong, set()))[0] is not None
     for generation in (here, there):
-        generation.env.close()
+        generation.close()
 
 
 def test_large_data_are_known_by_their_plain_size(tmp_path: Path) -> None:

@@ -84,9 +84,9 @@ def test_writes_between_a_deletion_and_its_scrub_bring_nothing_back(tmp_path: Pa
                 if at % 3:
                     txn.put(b"%04d" % at + b"kept" * 40, b"changed", db=generation.tables.rows)
 
-        generation.env.update(fill)
-        generation.env.update(empty)
-        generation.env.update(change)
+        generation.update(fill)
+        generation.update(empty)
+        generation.update(change)
         assert world.found() == {b"<999999>"}
         assert scrub(generation, is_last=True)
         assert world.found() == set()
@@ -100,10 +100,10 @@ tables = generation.tables
 def fill(txn):
     for at in range(300):
         txn.put(b"%04d" % at, b"<999999>" * 125, db=tables.rows)
-generation.env.update(fill)
+generation.update(fill)
 say("filled")
 while key := hear():
-    generation.env.update(lambda txn: txn.put(key.encode(), b"x" * 2100, db=tables.search))
+    generation.update(lambda txn: txn.put(key.encode(), b"x" * 2100, db=tables.search))
     say("written")
 """
 
@@ -122,9 +122,9 @@ def test_other_processes_bring_nothing_back(tmp_path: Path) -> None:
                 generation.note_dirty(txn)
 
             assert b"<999999>" in world.found()
-            generation.env.update(empty)
+            generation.update(empty)
             assert scrub(generation, is_last=True)
-            left = world.generation.env.file.read_bytes().count(b"<999999>")
+            left = world.generation.file.read_bytes().count(b"<999999>")
             for key in range(20):
                 assert ask(child, f"{key}") == "written"
 
@@ -138,7 +138,7 @@ def test_a_reader_keeps_what_it_sees(tmp_path: Path) -> None:
         world.put("rows", [1000] * 200)
         before = dict(world.rows)
         rows = world.generation.tables.rows
-        with world.generation.env.reading() as txn:
+        with world.generation.reading() as txn:
             world.delete(list(world.rows)[50:150])
 
             assert not scrub(world.generation, is_last=True)
@@ -151,7 +151,7 @@ def test_a_reader_keeps_what_it_sees(tmp_path: Path) -> None:
 
 READER = """
 generation = Generation(1, root, map_bytes=64 * 1024 * 1024)
-with generation.env.reading() as txn:
+with generation.reading() as txn:
     say("begun")
     hear()
     say(str(sum(bytes(value).startswith(b"<") for _, value in txn.cursor(generation.tables.rows))))
@@ -184,7 +184,7 @@ def test_writing_with_old_memory_makes_it_due_again(tmp_path: Path) -> None:
         world.put("rows", [1000] * 200)
         world.delete(list(world.rows)[:150])
         assert scrub(world.generation, is_last=True)
-        with world.generation.env.reading():
+        with world.generation.reading():
             world.delete(list(world.rows)[:5])
             world.put("search", [30] * 20)
         world.put("search", [30] * 20)
@@ -247,7 +247,7 @@ def test_unfinished_transactions_leave_nothing(tmp_path: Path) -> None:
     """What stands behind the last page, and in pages that a killed writer took, goes too."""
     with opened(tmp_path) as world:
         world.put("rows", [1000] * 20)
-        with world.generation.env.file.open("ab") as file:
+        with world.generation.file.open("ab") as file:
             file.write(b"<777777>" * 5000)
         world.delete(list(world.rows)[:1])
 
@@ -301,14 +301,14 @@ def test_others_work_meanwhile(tmp_path: Path) -> None:
                     if len(tokens) % 4 == 0:
                         generation.note_dirty(txn)
 
-                generation.env.update(change)
+                generation.update(change)
                 written.set()
             stop.set()
 
         def read() -> None:
             # A pause, or the interpreter would have little time for who writes.
             while not stop.wait(0.001):
-                with generation.env.reading() as txn:
+                with generation.reading() as txn:
                     heads = {value[:8] for _, value in dump(txn, generation.tables.search)}
                     rows = {("rows", key): value for key, value in dump(txn, generation.tables.rows)}
                 if len(heads) > 1 or rows != fixed:
@@ -324,7 +324,7 @@ def test_others_work_meanwhile(tmp_path: Path) -> None:
             scrubs.append(scrub(generation, is_last=True))
         for thread in threads:
             thread.join()
-        generation.env.update(generation.note_dirty)
+        generation.update(generation.note_dirty)
 
         assert not wrong
         assert scrub(generation, is_last=True)

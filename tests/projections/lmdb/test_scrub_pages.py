@@ -21,7 +21,7 @@ def test_an_unknown_format_is_left_alone(tmp_path: Path, offset: int, value: byt
     """Another LMDB than 0.9 may lay its file out otherwise: nothing is written to it."""
     with opened(tmp_path / "one") as world:
         world.put("rows", [1000] * 20)
-        file = world.generation.env.file
+        file = world.generation.file
         page_bytes = os.sysconf("SC_PAGESIZE")
         altered = bytearray(file.read_bytes())
     for meta in (0, page_bytes):
@@ -40,8 +40,8 @@ def test_a_damaged_page_is_left_alone(tmp_path: Path) -> None:
     """A page that is not what the tree says stops the scrub before anything is written to it."""
     with opened(tmp_path) as world:
         world.put("rows", [1000] * 200)
-        file = world.generation.env.file
-        txn_id = world.generation.env.last_txn_id
+        file = world.generation.file
+        txn_id = world.generation.last_txn_id
     pages = PageFile(file)
     snapshot = pages.snapshot(txn_id)
     assert snapshot is not None
@@ -75,8 +75,8 @@ def test_a_branch_that_refers_anywhere_is_left_alone(tmp_path: Path, offset: int
     """It is an error of ours, and comes to an end."""
     with opened(tmp_path) as world:
         world.put("rows", [1000] * 200)
-        file = world.generation.env.file
-        txn_id = world.generation.env.last_txn_id
+        file = world.generation.file
+        txn_id = world.generation.last_txn_id
     altered = bytearray(file.read_bytes())
     page_bytes = os.sysconf("SC_PAGESIZE")
     for start in range(2 * page_bytes, len(altered), page_bytes):
@@ -102,8 +102,8 @@ def test_a_damaged_list_of_free_pages_is_refused(tmp_path: Path, value: bytes) -
     with opened(tmp_path) as world:
         for _ in range(3):
             world.put("rows", [1000] * 20)
-        file = world.generation.env.file
-        txn_id = world.generation.env.last_txn_id
+        file = world.generation.file
+        txn_id = world.generation.last_txn_id
     pages = PageFile(file)
     snapshot = pages.snapshot(txn_id)
     assert snapshot is not None

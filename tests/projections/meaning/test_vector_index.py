@@ -43,11 +43,11 @@ def taken(chat_no: int, ordinal: int, *texts: str, at: int = 0, role: int = 1) -
 
 
 def take_in(index: VectorIndex, *messages: Taken) -> int:
-    return index.env.update(lambda txn: index.take_in(txn, messages, DIMENSIONS))
+    return index.update(lambda txn: index.take_in(txn, messages, DIMENSIONS))
 
 
 def near(index: VectorIndex, query: str, limit: int | None = None, **conditions: Any) -> list[Near]:
-    with index.env.reading() as txn:
+    with index.reading() as txn:
         return find_near(index, txn, vector_of(query), Selection(**conditions), limit=limit)
 
 
@@ -60,7 +60,7 @@ def test_messages_are_taken_in_once_and_in_order(index: VectorIndex) -> None:
     assert take_in(index, taken(7, 0, "a"), taken(7, 1, "b"), taken(9, 1, "out of order")) == 2
     assert take_in(index, taken(7, 1, "b"), taken(7, 2, "c"), taken(9, 0)) == 2
     assert sorted(places(near(index, "a"))) == [(7, 0), (7, 1), (7, 2)]
-    with index.env.reading() as txn:
+    with index.reading() as txn:
         assert index.counts(txn, [7, 8, 9]) == {7: 3, 8: 0, 9: 1}
         assert index.taken_in(txn).messages == 4
 
@@ -85,29 +85,29 @@ def test_equal_contents_share_one_computation(index: VectorIndex) -> None:
     take_in(index, taken(7, 0, "same"), taken(8, 0, "same"))
 
     def known(*texts: str) -> set[bytes]:
-        with index.env.reading() as txn:
+        with index.reading() as txn:
             return set(index.known(txn, map(piece_digest, texts)))
 
     assert known("same", "other") == {piece_digest("same")}
     for chat_no, is_known in ((7, True), (8, False)):
-        index.env.update(lambda txn, chat_no=chat_no: index.forget_chats(txn, [chat_no], DIMENSIONS))  # type: ignore[misc]
+        index.update(lambda txn, chat_no=chat_no: index.forget_chats(txn, [chat_no], DIMENSIONS))  # type: ignore[misc]
         assert bool(known("same")) == is_known
 
 
 def test_failures_are_listed_until_they_succeed(index: VectorIndex) -> None:
     failed = Taken(7, 1, 0, 1, 0, 1, None)
     take_in(index, taken(7, 0, "a"), failed, taken(7, 2, "c"))
-    with index.env.reading() as txn:
+    with index.reading() as txn:
         (failure,) = index.failed(txn)
         assert failure == RefusedMessage(7, 1, 0, 1, 1)
         assert index.failed(txn, [8]) == []
         assert index.taken_in(txn).failed == 1
-    index.env.update(lambda txn: index.retake(txn, failed, failure, DIMENSIONS))
-    with index.env.reading() as txn:
+    index.update(lambda txn: index.retake(txn, failed, failure, DIMENSIONS))
+    with index.reading() as txn:
         assert [one.attempts for one in index.failed(txn)] == [2]
     for _ in range(2):
-        index.env.update(lambda txn: index.retake(txn, taken(7, 1, "b"), failure, DIMENSIONS))
-    with index.env.reading() as txn:
+        index.update(lambda txn: index.retake(txn, taken(7, 1, "b"), failure, DIMENSIONS))
+    with index.reading() as txn:
         assert index.failed(txn) == []
         assert index.taken_in(txn).failed == 0
     assert sorted(places(near(index, "b"))) == [(7, 0), (7, 1), (7, 2)]
@@ -117,9 +117,9 @@ def test_slots_of_forgotten_chats_are_used_again(index: VectorIndex) -> None:
     """Many blocks; those that have room are filled before a new one is begun."""
     take_in(index, *(taken(1, number, f"a{number}") for number in range(SLOTS)))
     take_in(index, *(taken(2, number, f"b{number}") for number in range(SLOTS // 2)))
-    index.env.update(lambda txn: index.forget_chats(txn, [1], DIMENSIONS))
+    index.update(lambda txn: index.forget_chats(txn, [1], DIMENSIONS))
     take_in(index, *(taken(3, number, f"c{number}") for number in range(SLOTS)))
-    with index.env.reading() as txn:
+    with index.reading() as txn:
         blocks = dict(index.directories(txn))
 
     assert len(blocks) == 2
@@ -135,11 +135,11 @@ def test_forgotten_chats_leave_no_bytes(index: VectorIndex) -> None:
     take_in(index, *(taken(2, number, f"kept {number}") for number in range(5)))
 
     def traces() -> int:
-        raw = index.env.file.read_bytes()
+        raw = index.file.read_bytes()
         return sum((one.digest in raw) + (one.code in raw) for one in secret)
 
     before = traces()
-    index.env.update(lambda txn: index.forget_chats(txn, [1], DIMENSIONS))
+    index.update(lambda txn: index.forget_chats(txn, [1], DIMENSIONS))
     assert scrub_rows(index)
     after = traces()
     take_in(index, *(taken(2, number, f"kept {number}") for number in range(5, 60)))
@@ -179,7 +179,7 @@ def test_filters_equal_a_scan(
             ordinal = counts[chat_no] = counts.get(chat_no, -1) + 1
             messages.append(taken(chat_no, ordinal, f"text {number}", at=at, role=role))
         take_in(index, *messages)
-        index.env.update(lambda txn: index.forget_chats(txn, forgotten, DIMENSIONS))
+        index.update(lambda txn: index.forget_chats(txn, forgotten, DIMENSIONS))
         found = near(index, "text 3", chats=chats, roles=roles, since=since, until=until)
     finally:
         index.close()

@@ -74,14 +74,14 @@ def test_answers_stay_when_the_index_is_built_anew(
 
 def search_state(ledger: Ledger) -> tuple[Totals, SearchManifest]:
     live = generation(ledger)
-    with live.env.reading() as txn:
+    with live.reading() as txn:
         return totals_of(txn, live.tables), manifest_of(txn, live.tables)
 
 
 def indexed(ledger: Ledger) -> list[int]:
     """Number of messages of each chat that are in the index."""
     live = generation(ledger)
-    with live.env.reading() as txn:
+    with live.reading() as txn:
         return count_indexed(txn, live.tables, [live.tables.chat_no(txn, chat) or 0 for chat in OWNERS])
 
 
@@ -150,7 +150,7 @@ def test_a_building_that_was_stopped_goes_on() -> None:
         drop_search(ledger)
         live = generation(ledger)
         taken: list[int] = []
-        while not indexer.is_complete(live.env, live.tables):
+        while not indexer.is_complete(live, live.tables):
             build_search(ledger, anew=False, chunk_messages=4, stop_after=1)
             taken.append(sum(indexed(ledger)))
 
@@ -177,7 +177,7 @@ def test_another_version_is_built_anew_at_open(tmp_path: Any, monkeypatch: pytes
 
         # What the other version left out is missing, and the index says so.
         assert ledger.search("run").is_degraded
-        assert indexer.is_complete(generation(ledger).env, generation(ledger).tables) is False
+        assert indexer.is_complete(generation(ledger), generation(ledger).tables) is False
 
     with chatledger.open(tmp_path / "log", index=index, durability="fast") as ledger:
         assert {"Running a", "running late"} == {hit.message.text for hit in ledger.search("run")}
@@ -186,7 +186,7 @@ def test_another_version_is_built_anew_at_open(tmp_path: Any, monkeypatch: pytes
 
     monkeypatch.setattr(indexer, "VERSION", b"another")
     with chatledger.open(tmp_path / "log", index=index, durability="fast") as ledger:
-        assert indexer.is_complete(generation(ledger).env, generation(ledger).tables)
+        assert indexer.is_complete(generation(ledger), generation(ledger).tables)
         assert not ledger.search("run").is_degraded
         assert 2 == len(ledger.search("run"))
 

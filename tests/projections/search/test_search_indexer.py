@@ -66,7 +66,7 @@ def test_it_answers_as_the_one_that_was_written_along(lines: list[str], words: i
 def search_documents(ledger: Ledger) -> int:
     """Number of messages that the search index has."""
     live = generation(ledger)
-    with live.env.reading() as txn:
+    with live.reading() as txn:
         return totals_of(txn, live.tables).documents
 
 
@@ -92,7 +92,7 @@ def take_in(ledger: Ledger, meddle: Callable[[], object]) -> list[int]:
     with internals(ledger).snapshot() as snapshot:
         chat_no = snapshot.chat("c").chat_no
     assert chat_no is not None
-    env: Any = Meddling(live.env, meddle)
+    env: Any = Meddling(live, meddle)
     return list(Builder(env, live.tables, chunk_messages=10).take_in([chat_no]))
 
 
@@ -132,11 +132,11 @@ def test_an_index_that_is_begun_anew_meanwhile_is_not_mixed_up(behind: Ledger) -
     def begin() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("chatledger.projections.search.indexer.VERSION", b"another")
-            live.env.update(forget)
+            live.update(forget)
 
     assert [] == take_in(behind, begin)
     assert {b"M", b"S"} == search_rows(behind).keys()
-    assert not indexer.is_complete(live.env, live.tables)
+    assert not indexer.is_complete(live, live.tables)
 
 
 def test_an_index_opens_without_numpy() -> None:

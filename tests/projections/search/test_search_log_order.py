@@ -114,7 +114,7 @@ def test_messages_that_are_missing_are_noticed() -> None:
             assert cursor.next()
             cursor.delete()
 
-        live.env.update(lose)
+        live.update(lose)
         with pytest.raises(ChainIntegrityError, match="rebuild"):
             _places(ledger, 0)
         with pytest.raises(ChainIntegrityError, match="rebuild"):
@@ -130,12 +130,12 @@ def _chat_no(ledger: Ledger) -> int:
 
 def _places(ledger: Ledger, first: int, count: int = 1_000) -> Places:
     live, chat_no = generation(ledger), _chat_no(ledger)
-    with live.env.reading() as txn:
+    with live.reading() as txn:
         order = LogOrder(txn, live.tables.rows, chat_no, "c")
         return order.places(order.pages(), first, count)
 
 
 def _said(ledger: Ledger, places: Places, start: int, end: int) -> FieldTexts:
     live, chat_no = generation(ledger), _chat_no(ledger)
-    with live.env.reading() as txn:
+    with live.reading() as txn:
         return LogOrder(txn, live.tables.rows, chat_no, "c").texts_at(places, start, end)

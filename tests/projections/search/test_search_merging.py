@@ -40,7 +40,7 @@ def carry_out(world: World, step: Step) -> None:
 
 def manifest(ledger: Ledger) -> SearchManifest:
     live = generation(ledger)
-    with live.env.reading() as txn:
+    with live.reading() as txn:
         return manifest_of(txn, live.tables)
 
 
@@ -115,7 +115,7 @@ def test_an_aborted_step_leaves_nothing_behind(steps: Sequence[Step], every: int
             carry_out(world, step)
             if number % every == 0:
                 with pytest.raises(AbortedError):
-                    live.env.update(abort)
+                    live.update(abort)
         for query in asked:
             world.check(query)
         ledger.verify()
@@ -136,7 +136,7 @@ def test_many_segments_are_merged_at_once() -> None:
         def step(txn: Transaction) -> bool:
             return merging.step(txn, live.tables)
 
-        while live.env.update(step):
+        while live.update(step):
             pass
 
         assert [30] == [segment.documents for segment in manifest(ledger).segments]
@@ -188,9 +188,9 @@ def test_a_merge_that_misses_a_posting_is_refused() -> None:
             while merging.step(txn, live.tables):
                 pass
 
-        live.env.update(miscount)
+        live.update(miscount)
         with pytest.raises(chatledger.CorruptStateError, match="a merge of the search index has"):
-            live.env.update(merge)
+            live.update(merge)
 
 
 @given(
@@ -232,7 +232,7 @@ def test_a_damaged_row_is_reported() -> None:
                 assert row is not None
                 txn.put(key, row[:-1], db=live.tables.search)
 
-        live.env.update(cut_off)
+        live.update(cut_off)
         with pytest.raises(chatledger.CorruptStateError, match="rebuild --only search"):
             ledger.search("salt")
         internals(ledger).rebuild_search()
@@ -251,7 +251,7 @@ def test_a_damaged_head_is_reported_and_built_anew(key: bytes) -> None:
             assert row is not None
             txn.put(key, bytes([row[0] ^ 1]) + row[1:], db=live.tables.search)
 
-        live.env.update(flip)
+        live.update(flip)
         with pytest.raises(chatledger.CorruptStateError, match="rebuild"):
             ledger.search("salt")
         internals(ledger).rebuild_search()

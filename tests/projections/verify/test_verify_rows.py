@@ -46,7 +46,7 @@ def pages(segment: int, bodies: Sequence[bytes], cut: set[int]) -> list[Row]:
 def generation(tmp_path_factory: pytest.TempPathFactory) -> Generator[Generation]:
     found = Generation(0, tmp_path_factory.mktemp("index"), map_bytes=INITIAL_MAP_BYTES)
     yield found
-    found.env.close()
+    found.close()
 
 
 @contextmanager
@@ -58,8 +58,8 @@ def holding(generation: Generation, rows: Sequence[Row]) -> Generator[Transactio
         for key, value in rows:
             txn.put(key, value, db=generation.tables.rows)
 
-    generation.env.update(change)
-    with generation.env.reading() as txn:
+    generation.update(change)
+    with generation.reading() as txn:
         yield txn
 
 
@@ -82,7 +82,7 @@ def compared(
 def other(tmp_path_factory: pytest.TempPathFactory) -> Generator[Generation]:
     found = Generation(0, tmp_path_factory.mktemp("other"), map_bytes=INITIAL_MAP_BYTES)
     yield found
-    found.env.close()
+    found.close()
 
 
 @given(counts=st.lists(st.integers(1, 12), min_size=1, max_size=3), ours=cuts, theirs=cuts, data=st.data())
