@@ -26,7 +26,9 @@ def step_of(before: object, recorded: Recorded, after: object) -> Step:
     The step is: messages added, milliseconds since the event before, by how much more `updated_at` moved, branches added; zeros
     at the end are left out. It is empty where numbers cannot undo the event: a chat begins, ends, or is described anew.
     """
-    if not (isinstance(before, ChatRecord) and isinstance(after, ChatRecord)) or isinstance(recorded.body, ChatUpdated):
+    if not (isinstance(before, ChatRecord) and isinstance(after, ChatRecord)) or isinstance(
+        recorded.event.body, ChatUpdated
+    ):
         return _NO_STEP
     elapsed = after.head.occurred_at - before.head.occurred_at
     lag = after.updated_at - before.updated_at - elapsed

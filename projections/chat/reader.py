@@ -63,20 +63,16 @@ class IndexedChat:
         self.chat_no = chat_no
         self._prefix = b"" if chat_no is None else number(chat_no)
         self._tables, self._txn = tables, txn
-        self._record: ChatRecord | UnsetType | None = UNSET
+        # Nobody asks for a chat without asking for its record, and an event does so some twenty times.
+        raw = self._row(Tag.RECORD)
+        self.record: ChatRecord | None = None if raw is None else _decode_record(without_checksum(raw))
+        """None when there is no such chat."""
         self._profile: ChatProfile | UnsetType | None = UNSET
         self._chains: Chains | None = None
         self._places: dict[str, Place] = {}
         # A decision asks for the same few messages several times.
         self._locations: dict[str, tuple[int, Place] | None] = {}
-
-    @property
-    def record(self) -> ChatRecord | None:
-        """None when there is no such chat."""
-        if self._record is UNSET:
-            raw = self._row(Tag.RECORD)
-            self._record = None if raw is None else _decode_record(without_checksum(raw))
-        return self._record
+        self._has_stored_messages = chat_no is not None
 
     @property
     def profile(self) -> ChatProfile | None:
@@ -166,6 +162,10 @@ class IndexedChat:
 
     def numbered_branch(self, number: int) -> BranchRow | None:
         """The branch of that number as it is kept."""
+        # Nearly always it is the active one, whose name is at hand.
+        active = None if self.record is None else self.branch_row(self.record.active_branch)
+        if active is not None and active.number == number:
+            return active
         name = self._row(Tag.BRANCH_NAME, branch_number(number))
         return None if name is None else self.branch_row(without_checksum(name).decode())
 
@@ -269,7 +269,7 @@ class IndexedChat:
 
     def place(self, message_id: str) -> Place | None:
         """Return the place of a message in this chat."""
-        if message_id not in self._places and self.chat_no is not None:
+        if message_id not in self._places and self._has_stored_messages:
             first = self._first_location(message_id)
             if first is None:
                 return None
@@ -411,8 +411,8 @@ class IndexedChat:
 
 def chat_at(txn: Transaction, tables: Tables, chat_no: int) -> str | None:
     """Return the id of the chat of a number; None when there is none."""
-    profile = IndexedChat(tables, txn, "", chat_no).profile
-    return None if profile is None else profile.id
+    raw = txn.get(number(chat_no) + Tag.PROFILE, db=tables.rows)
+    return None if raw is None else _decode_profile(without_checksum(raw)).id
 
 
 def read_chats(txn: Transaction, tables: Tables, chat_nos: Sequence[int]) -> list[Chat]:

@@ -210,49 +210,35 @@ def _lines(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
 class ChatWriter(IndexedChat):
     """A chat in a write transaction. Rows that every event changes are kept back and written once, by `flush`."""
 
+    _writer: ChainWriter
+    """The chains, while the chat is alive."""
+
     def __init__(self, tables: Tables, txn: Transaction, chat_id: str) -> None:
         super().__init__(tables, txn, chat_id, tables.chat_no(txn, chat_id))
         self._listed: tuple[ChatRecord, ChatProfile, tuple[str, ...]] | None = None
         self._member_ids: tuple[str, ...] = ()
         self._branch_rows: dict[str, BranchRow] = {}
-        self._branch_names: dict[int, str] = {}
         self._new_places: dict[str, Place] = {}
-        # Of a chat that begins in this transaction `_places` has all messages: none has to be looked up.
-        self._is_begun_here = False
-        self._writer: ChainWriter | None = None
         self._search: SearchWriter | None = None
         if self.chat_no is not None:
             self._begin(self.chat_no)
             record, profile = self.record, self.profile
             if record is not None and profile is not None:
-                self._member_ids = tuple(member.user_id for member in self.members())
+                if record.member_count:
+                    self._member_ids = tuple(member.user_id for member in self.members())
                 self._listed = record, profile, self._member_ids
 
     def _begin(self, chat_no: int) -> None:
         raw = self._row(Tag.COUNTERS)
         count: int = 0 if raw is None else _COUNTERS.unpack(raw)[0]
-        self._writer = ChainWriter(self._txn, self._tables.rows, chat_no, self.chat_id, segment_count=count)
+        self._chains = self._writer = ChainWriter(
+            self._txn, self._tables.rows, chat_no, self.chat_id, segment_count=count
+        )
         self._search = None
-
-    @property
-    def chains(self) -> ChainWriter:
-        """The chains of this chat, which exists."""
-        assert self._writer is not None, "only a living chat has chains"
-        return self._writer
 
     def branch_row(self, name: str) -> BranchRow | None:
         """The stored form of a branch, with what was changed since."""
         return self._branch_rows.get(name) or super().branch_row(name)
-
-    def numbered_branch(self, number: int) -> BranchRow | None:
-        """The stored form of the branch of a number, with what was changed since; its name is looked up once."""
-        name = self._branch_names.get(number)
-        if name is not None:
-            return self.branch_row(name)
-        branch = super().numbered_branch(number)
-        if branch is not None:
-            self._branch_names[number] = branch.name
-        return branch
 
     def apply(self, recorded: Recorded) -> None:
         """Apply the next event of the chat. Raises `ChainIntegrityError` when it does not follow."""
@@ -264,9 +250,10 @@ class ChatWriter(IndexedChat):
             self.chat_no = changes.record.first_position
             self._prefix = number(self.chat_no)
             self._tables.put_chat_no(self._txn, self.chat_id, self.chat_no)
-            self._is_begun_here = True
+            # Of a chat that begins in this transaction `_places` has all messages: none is looked up.
+            self._has_stored_messages = False
             self._begin(self.chat_no)
-        if len(changes.messages) > 1 and not self._is_begun_here:
+        if len(changes.messages) > 1 and self._has_stored_messages:
             self.look_up(message.id for message in changes.messages)
         ordinal = changes.record.message_count - len(changes.messages)
         for line in _lines(changes.messages):
@@ -277,7 +264,6 @@ class ChatWriter(IndexedChat):
             assert dropped is not None, "the fold looked whether the chat has it"
             self._tables.drop_branch_key(self._txn, dropped.id, to_number(self._prefix), dropped.name)
             self._branch_rows.pop(changes.dropped_branch, None)
-            self._branch_names.pop(dropped.number, None)
             self._txn.delete(self._prefix + Tag.BRANCH + id_key(changes.dropped_branch), db=self._tables.rows)
             self._txn.delete(self._prefix + Tag.BRANCH_NAME + branch_number(dropped.number), db=self._tables.rows)
         if changes.branch is not None:
@@ -292,7 +278,7 @@ class ChatWriter(IndexedChat):
             command_id, position = recorded.event.command_id, recorded.position
             span = self.command(command_id)
             self._put(Tag.COMMAND, number(span[0] if span else position) + number(position), id_key(command_id))
-        self._record = changes.record
+        self.record = changes.record
         if changes.profile is not None:
             self._profile = changes.profile
             self._put(Tag.PROFILE, with_checksum(_encode(changes.profile)))
@@ -301,7 +287,7 @@ class ChatWriter(IndexedChat):
         """Write what was kept back."""
         if self.chat_no is None:
             return
-        record, profile, chains = self.record, self.profile, self.chains
+        record, profile, chains = self.record, self.profile, self._writer
         assert record is not None, "a living chat has a record"
         assert profile is not None, "a living chat has a profile"
         chains.flush()
@@ -355,7 +341,7 @@ class ChatWriter(IndexedChat):
                 raise self._added_again(message.id, recorded)
         above = line[0].parent_id
         parent = None if above is None else self._target(above, recorded)
-        (segment, first), bodies = self.chains.add(line, parent, ordinal)
+        (segment, first), bodies = self._writer.add(line, parent, ordinal)
         places = {message.id: (segment, offset) for offset, message in enumerate(line, first)}
         if len(places) < len(line):
             ids = [message.id for message in line]
@@ -379,10 +365,6 @@ class ChatWriter(IndexedChat):
     def _added_again(self, message_id: str, recorded: Recorded) -> ChainIntegrityError:
         msg = f"position {recorded.position} adds message {message_id!r} of chat {self.chat_id!r} a second time"
         return ChainIntegrityError(msg)
-
-    def place(self, message_id: str) -> Place | None:
-        """Return the place of a message in this chat."""
-        return self._places.get(message_id) if self._is_begun_here else super().place(message_id)
 
     def _target(self, message_id: str, recorded: Recorded) -> Place:
         place = self.place(message_id)
@@ -467,10 +449,8 @@ class ChatWriter(IndexedChat):
         self._tables.put_tombstone(self._txn, self.chat_id, tombstone)
         self._places.clear()
         self._locations.clear()
-        self._branch_names.clear()
-        self._is_begun_here = False
-        self.chat_no, self._record, self._profile, self._listed, self._writer = None, None, None, None, None
-        self._search, self._member_ids = None, ()
+        self.chat_no = self.record = self._profile = self._chains = self._listed = self._search = None
+        self._has_stored_messages, self._member_ids = False, ()
 
     def _put(self, tag: bytes, value: bytes, rest: bytes = b"") -> None:
         assert self.chat_no is not None, "only a living chat has rows"
