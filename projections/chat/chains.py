@@ -19,12 +19,23 @@ from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.values import Annotation, Message, PageEntry, Versions
 
 from ..lmdb.cache import RecentMessages
-from ..lmdb.checksums import view_without_checksum, without_checksum
+from ..lmdb.checksums import check_sums, view_without_checksum, without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, forks_prefix, once_prefix, page_key, segment_key, turn_key
 from .forked import SEGMENT, count_short, join_runs, runs_above
 from .packed import from_row_extension
-from .pages import MessagePage, Run, bodies_in, only_new_collected, ordinals_in, part_of_page, read_runs, unpack_page
+from .pages import (
+    MessagePage,
+    Run,
+    array_header,
+    bodies_in,
+    first_bodies,
+    only_new_collected,
+    ordinals_in,
+    part_of_page,
+    read_runs,
+    unpack_page,
+)
 
 Place = tuple[int, int]
 
@@ -110,20 +121,18 @@ class TurnBlock(NamedTuple):
 
 
 class Annotations:
-    """The annotations of one chat in one transaction. A chat that has none costs one look-up."""
+    """
+    The annotations of one chat in one transaction. A chat that has none, as nearly all, costs one look-up.
+
+    Attributes:
+        is_empty: Whether the chat has none.
+    """
 
     def __init__(self, txn: Transaction, table: "lmdb._Database", chat_no: int) -> None:
         self._txn, self._table = txn, table
         self._prefix = chat_key(chat_no, Tag.ANNOTATION)
-        self._is_empty: bool | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the chat has none."""
-        if self._is_empty is None:
-            cursor = self._txn.cursor(self._table)
-            self._is_empty = not (cursor.set_range(self._prefix) and cursor.key().startswith(self._prefix))
-        return self._is_empty
+        cursor = txn.cursor(table)
+        self.is_empty = not (cursor.set_range(self._prefix) and cursor.key().startswith(self._prefix))
 
     def at(self, place: Place) -> Annotation | None:
         """Return the annotation of the message at a place."""
@@ -154,7 +163,7 @@ class Annotations:
             self._txn.delete(key, db=self._table)
         else:
             self._txn.put(key, _encode((message_id, annotation)), db=self._table)
-        self._is_empty = None
+            self.is_empty = False
 
 
 class Chains:
@@ -333,9 +342,9 @@ class Chains:
         message = _decode_message(body)
         _set(message, "chat_id", self._chat_id)
         _set(message, "parent_id", parent_id)
-        annotation = self.annotations.at(place)
-        if annotation is not None:
-            _set(message, "annotation", annotation)
+        annotations = self.annotations
+        if not annotations.is_empty:
+            _set(message, "annotation", annotations.at(place))
         return message
 
     def _page(self, place: Place) -> tuple[int, memoryview]:
@@ -493,9 +502,18 @@ class Chains:
 
         A page that is needed in part is cut to that part and the message before it, whose id is the first one's parent.
         """
-        for key, stored in self._rows(number, first, last):
-            page_first: int = _u32.unpack_from(key, len(key) - 4)[0]
-            yield part_of_page(view_without_checksum(stored), page_first, max(first - 1, 0), last)
+        tail = self.segment(number).tail_start
+        if first < tail:
+            for key, stored in self._rows(number, first, min(last, tail - 1)):
+                page_first: int = _u32.unpack_from(key, len(key) - 4)[0]
+                yield part_of_page(view_without_checksum(stored), page_first, max(first - 1, 0), last)
+        if last >= tail:
+            # Each append leaves a row of its own until there are enough for a page: they are checked and decoded together.
+            rows = list(self._rows(number, max(first - 1, tail), last))
+            check_sums([stored for _, stored in rows])
+            offsets: list[int] = [_u32.unpack_from(key, len(key) - 4)[0] for key, _ in rows]
+            bodies = [first_bodies(row[1], last + 1 - offset) for row, offset in zip(rows, offsets, strict=True)]
+            yield offsets[0], array_header(last + 1 - offsets[0]) + b"".join(bodies)
 
     def join_runs(self, runs: Sequence[Run], at: int) -> tuple[int, bytes]:
         """Return how many short runs, from number `at` on, are read together, and the msgpack array of their messages."""

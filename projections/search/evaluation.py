@@ -12,6 +12,7 @@ from chatledger.domain.search.bm25 import K1, B
 from chatledger.domain.search.fields import SearchField
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
 from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, KnownWords, sought
+from chatledger.domain.search.tokens import LANDMARK_TERMS
 
 from .parts import DocumentFacts
 from .postings import is_in, values_at
@@ -206,7 +207,9 @@ class _QueryEvaluation:
                 varieties = [len({id(leaf) for _, leaf in starts[document]}) for starts in begins]
                 at = varieties.index(max(varieties))
             count = int(counts[at][row])
-            landmarks = self._reader.landmarks(place.chat_no, place.number, fields[at], count)
+            landmarks: Sequence[int] = ()
+            if count > LANDMARK_TERMS:  # nearly all texts are shorter, and have none
+                landmarks = self._reader.landmarks(place.chat_no, place.number, fields[at])
             passages.append((fields[at], KnownWords(count, begins[at][document], landmarks)))
         return passages
 

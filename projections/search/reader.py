@@ -7,7 +7,6 @@ import numpy as np
 
 from chatledger.domain.search.fields import TEXT, SearchField
 from chatledger.domain.search.query import Phrase, Word
-from chatledger.domain.search.tokens import LANDMARK_TERMS
 
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
@@ -62,12 +61,14 @@ class SearchReader:
     def has(self, term: str, *, is_prefix: bool) -> bool:
         """Whether a term, or one that begins with it, may occur in a searched document; when it cannot, that is known soon."""
         for field in self.fields:
+            if self._is_narrow:
+                # Others may have the term, so the documents of these chats are looked at, which `matches` needs anyway.
+                if len(self._term(term, field, is_prefix=is_prefix).documents):
+                    return True
+                continue
             signed = (SIGNS[field] + term).encode()
-            # Of some chats the documents are looked at, as others may have the term; `matches` needs them anyway.
             # What waits is behind the segments, and looked at first: that takes no unpacking.
-            if any(part.has(signed, is_prefix=is_prefix) for part in reversed(self._parts)) and (
-                not self._is_narrow or len(self._term(term, field, is_prefix=is_prefix).documents)
-            ):
+            if any(part.has(signed, is_prefix=is_prefix) for part in reversed(self._parts)):
                 return True
         return False
 
@@ -111,8 +112,6 @@ class SearchReader:
         terms = [self._term(term, field, is_prefix=False) for term in before]
         return phrase_of_terms([*terms, self._term(last, field, is_prefix=phrase.is_prefix)])
 
-    def landmarks(self, chat_no: int, number: int, field: SearchField, term_count: int) -> Sequence[int]:
-        """Return the landmarks of a message: offsets of terms in its text; none of a short one."""
-        if term_count <= LANDMARK_TERMS:  # nearly all texts: no look-up for these
-            return ()
+    def landmarks(self, chat_no: int, number: int, field: SearchField) -> Sequence[int]:
+        """Return the landmarks of a long message: offsets of terms in its text."""
         return landmarks_of_text(self._txn, self._tables, chat_no, number, field)

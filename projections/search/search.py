@@ -14,6 +14,7 @@ from chatledger.domain.search.snippets import KnownWords
 from chatledger.domain.search.tokens import normalized
 from chatledger.domain.values import Message
 
+from ..chat.chains import Chains
 from ..chat.lists import listed
 from ..chat.reader import IndexedChat
 from ..lmdb.environment import Transaction
@@ -65,6 +66,7 @@ class Scope:
     ) -> None:
         self.txn, self.tables, self.chat_nos, self.fields = txn, tables, chat_nos, fields
         self._chats = {} if chat is None else {chat.chat_no: chat}
+        self._chains: dict[int, Chains] = {}
         self._recent = tables.caches.recent.of(txn.id())
 
     def chat(self, chat_no: int) -> IndexedChat:
@@ -99,8 +101,10 @@ class Scope:
 
     def message(self, chat_no: int, segment: int, offset: int) -> Message:
         """The message that was found there."""
-        chains = self.chat(chat_no).chains
-        chains.recent = self._recent
+        chains = self._chains.get(chat_no)
+        if chains is None:
+            chains = self._chains[chat_no] = self.chat(chat_no).chains
+            chains.recent = self._recent
         return chains.message((segment, offset))
 
     def find(self, chat_no: int, segment: int, offset: int) -> Message | None:
@@ -121,7 +125,8 @@ class Scope:
     def is_left_out(self, chat_no: int, segment: int, offset: int) -> bool:
         """Whether the message there is hidden or replaced. In a chat without annotations it costs one look-up."""
         chat = self.chat(chat_no)
-        if chat.chains.annotations.at((segment, offset)) is None:
+        annotations = chat.chains.annotations
+        if annotations.is_empty or annotations.at((segment, offset)) is None:
             return False
         return is_left_out(chat, self.message(chat_no, segment, offset).id)
 
