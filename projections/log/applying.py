@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from chatledger.domain.chat.events import Recorded, StreamDeleted
-from chatledger.domain.chat.state import ChatState, StreamHead, stream_head
+from chatledger.domain.chat.state import ChatState, StreamHead, StreamRecord, stream_head
 from chatledger.domain.log.tombstones import ForeignMessage, removed_until
 
 from ..chat.earlier import step_of
@@ -121,16 +121,7 @@ def apply_events(
             batch.take_tombstone(recorded, body, writer, head)
         before = writer.record
         writer.apply(recorded)
-        batch.applied.append(recorded)
-        record, stream_no = writer.record, writer.stream_no
-        latest = stream_head(writer)
-        if latest.size % TILE == 0:
-            assert stream_no is not None, "a stream of so many events is alive"
-            note_tile(txn, tables, stream_no, head, recorded, record)
-        if settings.watch is not None:
-            settings.watch(recorded, latest)
-        step = step_of(before, recorded, record)
-        batch.entries.append(LogEntry.of(recorded, stream_no=stream_no, previous=head.position, step=step))
+        batch.note_applied(recorded, writer, head, before)
     for writer in batch.writers.values():
         writer.flush()
     batch.put_entries()
@@ -185,6 +176,21 @@ class EventBatch:
         if recorded.chat_id:
             self._tables.note_foreign(self._txn, recorded.chat_id, recorded.position, why)
         self._settings.pass_over(recorded, why)
+
+    def note_applied(
+        self, recorded: Recorded, writer: StreamWriter, head: StreamHead, before: StreamRecord | None
+    ) -> None:
+        """Note an event that was applied: `head` and `before` are those of its stream before it."""
+        self.applied.append(recorded)
+        record, stream_no = writer.record, writer.stream_no
+        latest = stream_head(writer)
+        if latest.size % TILE == 0:
+            assert stream_no is not None, "a stream of so many events is alive"
+            note_tile(self._txn, self._tables, stream_no, head, recorded, record)
+        if self._settings.watch is not None:
+            self._settings.watch(recorded, latest)
+        step = step_of(before, recorded, record)
+        self.entries.append(LogEntry.of(recorded, stream_no=stream_no, previous=head.position, step=step))
 
     def take_tombstone(self, recorded: Recorded, body: StreamDeleted, writer: StreamWriter, head: StreamHead) -> None:
         """Forget what a tombstone accounts for: the events of its stream, or foreign messages that are removed."""
