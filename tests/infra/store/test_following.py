@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import lmdb
@@ -10,6 +11,7 @@ from tests.support.ledger_world import internals
 
 import chatledger
 from chatledger import user
+from chatledger.domain.chat.events import Recorded
 
 
 def test_damage_does_not_end_the_thread(
@@ -42,11 +44,12 @@ def test_a_writer_that_meets_damage_has_written(tmp_path: Path, monkeypatch: pyt
         ledger.create_chat("c", "ada")
         met: list[int] = []
 
-        def relieve(message_count: int) -> None:
-            met.append(message_count)
+        def relieve(_live: object, events: Sequence[Recorded]) -> None:
+            met.append(len(events))
             msg = "mdb_get: MDB_CORRUPTED: Located page was wrong type"
             raise lmdb.CorruptedError(msg)
 
+        monkeypatch.setattr(internals(ledger).index, "_is_search_overdue", True)
         monkeypatch.setattr(internals(ledger).index, "_relieve_search", relieve)
         ledger.append("c", [user("hello")])
 

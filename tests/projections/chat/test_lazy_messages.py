@@ -186,7 +186,7 @@ def test_annotations_are_shown(chat: IndexedChat, monkeypatch: pytest.MonkeyPatc
     def between(*_: object) -> list[tuple[int, Annotation]]:
         return [(1, said)]
 
-    monkeypatch.setattr(Annotations, "is_empty", False)
+    monkeypatch.setattr(chat.chains.annotations, "is_empty", False)
     monkeypatch.setattr(Annotations, "between", between)
     chain = chat.chains.chain(place_of(chat, "m3"), lazy_data=True)
 
