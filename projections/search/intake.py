@@ -1,4 +1,10 @@
-"""Taking messages into the search index as a whole log is applied: in batches, which other processes may invert."""
+"""
+Taking messages into the search index as a whole log is applied: in batches, which other processes may invert.
+
+A rebuild with 100,000 messages took 5.4 s of processor time this way, 6.7 s with the messages read from their chains afterwards, and
+8 to 13 s with each added as writers do, in segments of 4,096 or 32,768. Only batches can be shared: with a second process it ended
+after 11 s instead of 14 to 17.
+"""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
