@@ -342,9 +342,7 @@ def _read(generation: Generation, findings: Findings) -> IndexWitness:
                     f"{len(erasures):,} deletions, and {len(large):,} pieces of large data, are not erased from the log yet: "
                     "that was interrupted"
                 )
-                findings.add(
-                    "warning", "erasure-pending", generation.path, what, "open the ledger: that finishes it"
-                )
+                findings.add("warning", "erasure-pending", generation.path, what, "open the ledger: that finishes it")
             elif snapshot.is_scrub_due:
                 what = "its file still has content of what was deleted"
                 findings.add("note", "erasure-pending", generation.path, what, "nothing: the next open cleans it")
