@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-import msgspec
-
 from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import ChatState, StreamHead
 from chatledger.domain.errors import (
@@ -18,13 +16,12 @@ from chatledger.domain.errors import (
 from chatledger.domain.log.merkle import root_of_peaks
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, stream_digest
 from chatledger.domain.proof.verification import ForeignRecord, broken_off, check_commit, check_event
+from chatledger.domain.wire import encode_plain
 
 from ..generations import Generation, IndexState
 from ..lmdb.environment import Transaction
 from ..log.applying import Settings, apply_events
 from ..projector import Log, Remains, find_tombstone
-
-_encode: Final = msgspec.msgpack.Encoder().encode
 
 _SHOWN: Final = 5
 
@@ -231,7 +228,8 @@ class Walk:
             self._narrow()
             raise self._located(error) from error
         while page and len(events) < GATHERED_EVENTS:
-            sampled = sum([len(_encode(recorded.event.body)) for recorded in page[::_SAMPLED]])
+            # As JSON: MessagePack has no integers beyond 64 bits, which messages may hold.
+            sampled = sum([len(encode_plain(recorded.event.body)) for recorded in page[::_SAMPLED]])
             if _SAMPLED * sampled >= _LIGHT_BYTES:
                 break
             try:

@@ -86,6 +86,16 @@ def test_a_sound_ledger(location: str) -> None:
     assert progress[-1] == (2 * found.position, 2 * found.position)
 
 
+def test_integers_beyond_64_bits() -> None:
+    """Events are measured as they are read, whatever their messages hold."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "ada")
+        for _ in range(40):
+            ledger.append("c", [chatledger.NewMessage("user", {"value": 2**70})])
+
+        assert 40 == ledger.verify().message_count
+
+
 @pytest.mark.soak
 def test_a_rebuilt_index_is_as_good(location: str) -> None:
     """Pages, and blocks of the search index, lie otherwise then; they say the same."""
