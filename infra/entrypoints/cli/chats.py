@@ -203,7 +203,7 @@ def checkpoints_command(settings: GlobalOptions, *, chat_id: str, limit: int | N
         print_values(shown, Checkpoint, as_csv=settings.as_csv)
         return
     if not checkpoints:
-        print_text("No checkpoints: set_checkpoint makes them.")
+        print_text("No checkpoints yet: programs and the explorer set them.")
         return
     columns = [
         column("checkpoint", [checkpoint.name for checkpoint in shown], style=CHECKPOINT),
@@ -245,7 +245,7 @@ def runs_command(
     if settings.for_programs:
         print_values(runs, MessageRun, as_csv=settings.as_csv)
     elif not runs:
-        print_text("No run matches." if has_runs else "No runs yet: programs record them with record_run.")
+        print_text("No run matches." if has_runs else "No runs yet: programs record them.")
     else:
         print_lines((_run_line(run, is_stale=run.message_id in stale) for run in runs), is_cut=True)
 
@@ -288,8 +288,8 @@ def cache_report_command(settings: GlobalOptions, *, chat_id: str, branch: str |
         print_json_list(turns)
     elif not turns:
         print_text(
-            "No answer on this branch carries the prefixes of its prompt: programs record them with "
-            "resolve(cache=...) before they save the answer."
+            "No answer on this branch carries the prefixes of its prompt: programs record them that arrange prompts "
+            "for a provider's cache."
         )
     else:
         print_lines(map(_turn_line, turns), is_cut=True)

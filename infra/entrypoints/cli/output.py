@@ -113,8 +113,29 @@ def print_more(left_out: int) -> None:
         print_text(f"{left_out:,} more, --limit cut them", "dim")
 
 
+_ON_THE_COMMAND_LINE: Final = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"forget_feed\('?(.*?)'?\)", r"run 'chatledger feeds --forget \1'"),
+        (r"with after=([0-9]+)", r"with --after \1"),
+        (r"with after=", "with --after"),
+        (r"share=\(([0-9]+), ([0-9]+)\)", r"?share=\1/\2 in its location"),
+        (r"without share=", "without ?share= in its location"),
+        (r"create=True, or (?='chatledger )", ""),
+        (r"files_only=True, (?=--files-only)", ""),
+        (r"chatledger\.open\(.*\), or (\w+) for the command line", r"\1 in the environment"),
+        (r"chatledger\.Encryption\.new_key\(\)", "'openssl rand -base64 32'"),
+        # There is no option for an index elsewhere.
+        (r"; or keep the index on a volume .*index_at_rest='plain'\)", ""),
+    )
+)
+"""What errors advise to do by methods and arguments, and the verbs and options that do it. Rooms below know no command line."""
+
+
 def print_error(message: str) -> None:
-    """Print a mistake on stderr, on one line."""
+    """Print a mistake on stderr, on one line, with what to do in the words of the command line."""
+    for pattern, replacement in _ON_THE_COMMAND_LINE:
+        message = pattern.sub(replacement, message)
     console(stderr=True).print(Text.assemble(("error: ", "bold red"), escaped(message)), soft_wrap=True)
 
 

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator
-from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -69,17 +68,13 @@ class ListedThread(Value, frozen=True, kw_only=True):
     updated_at: int
 
 
-class ShownTask(Value, frozen=True, kw_only=True):
-    """A task of the next step: the node, what it waits for, what it failed with, and whether it is done."""
-
-    name: str
-    interrupts: list[Any]
-    error: Any
-    is_done: bool
-
-
 class ShownStep(Value, frozen=True, kw_only=True):
-    """A checkpoint of a thread. `next` and `tasks` are None where LangGraph's library, which tells them, is not installed."""
+    """
+    A checkpoint of a thread.
+
+    Of the tasks of the next step: the `name` of the node, the `interrupts` that it waits for, the `error` that it failed with, and
+    `is_done`. `next` and `tasks` are None where LangGraph's library, which tells them, is not installed.
+    """
 
     namespace: str
     checkpoint_id: str
@@ -88,7 +83,7 @@ class ShownStep(Value, frozen=True, kw_only=True):
     source: str | None
     created_at: int
     next: list[str] | None
-    tasks: list[ShownTask] | None
+    tasks: list[dict[str, Any]] | None
 
 
 @click.command("threads")
@@ -147,10 +142,14 @@ def _listed(ledger: Ledger, info: ThreadInfo) -> ListedThread:
 def _thread_rows(threads: list[ListedThread]) -> list[Text]:
     out = console()
     width = out.width if out.file.isatty() else None
+    steps = [
+        f"{'-' if thread.last_step is None else thread.last_step} {thread.last_source or ''}".rstrip()
+        for thread in threads
+    ]
     columns = [
         column("thread", [thread.thread_id for thread in threads], style="cyan"),
         column("checkpoints", [f"{thread.checkpoint_count:,}" for thread in threads], align="right"),
-        column("last step", map(_last_step, threads), width=_STEP_WIDTH),
+        column("last step", steps, width=_STEP_WIDTH),
     ]
     if width is None or width >= _FULL_WIDTH:
         columns += [
@@ -161,11 +160,6 @@ def _thread_rows(threads: list[ListedThread]) -> list[Text]:
     names = [", ".join(thread.assistants or filter(None, thread.namespaces)) for thread in threads]
     columns.append(column("assistants or namespaces", names, width=room))
     return table(columns)
-
-
-def _last_step(thread: ListedThread) -> str:
-    step = "-" if thread.last_step is None else str(thread.last_step)
-    return f"{step} {thread.last_source or ''}".rstrip()
 
 
 def show_thread(ledger: Ledger, thread_id: str, *, limit: int | None, as_json: bool) -> None:
@@ -221,20 +215,20 @@ def _live(ledger: Ledger, info: ThreadInfo) -> list[ShownStep]:
         return newest
     # Values are not shown, so it does not matter which of their classes are not loaded.
     logging.getLogger("langgraph").setLevel(logging.ERROR)
-    state_of = partial(LedgerSaver(ledger).get_thread_state, info.thread_id)
-    return [_with_tasks(step, state_of(step.namespace)) for step in newest]
+    saver = LedgerSaver(ledger)
+    return [_with_tasks(step, saver.get_thread_state(info.thread_id, step.namespace)) for step in newest]
 
 
 def _with_tasks(step: ShownStep, state: Any) -> ShownStep:
     if state is None:
         return step
-    tasks = [
-        ShownTask(
-            name=task.name,
-            interrupts=[_plain(getattr(interrupt, "value", interrupt)) for interrupt in task.interrupts],
-            error=_plain(task.error),
-            is_done=task.is_done,
-        )
+    tasks: list[dict[str, Any]] = [
+        {
+            "name": task.name,
+            "interrupts": [_plain(getattr(interrupt, "value", interrupt)) for interrupt in task.interrupts],
+            "error": _plain(task.error),
+            "is_done": task.is_done,
+        }
         for task in state.tasks
     ]
     return msgspec.structs.replace(step, next=state.next, tasks=tasks)
@@ -263,17 +257,13 @@ def _namespace_lines(namespace: str, steps: list[ShownStep], now: ShownStep | No
         return
     yield Text.assemble("next: ", (escaped(", ".join(now.next)) or "nothing, it is finished", "bold"))
     for task in now.tasks or []:
-        yield from _task_lines(task)
-
-
-def _task_lines(task: ShownTask) -> Iterator[Text]:
-    name = escaped(task.name) or "a task"
-    for interrupt in task.interrupts:
-        yield Text(f"  {name} waits: ", style="yellow").append(escaped(_brief(interrupt)), style="default")
-    if task.error is not None:
-        yield Text(f"  {name} failed: ", style="red").append(escaped(_brief(task.error)), style="default")
-    if task.is_done:
-        yield Text(f"  {name} is done", style="dim")
+        name = escaped(task["name"]) or "a task"
+        for interrupt in task["interrupts"]:
+            yield Text(f"  {name} waits: ", style="yellow").append(escaped(_brief(interrupt)), style="default")
+        if task["error"] is not None:
+            yield Text(f"  {name} failed: ", style="red").append(escaped(_brief(task["error"])), style="default")
+        if task["is_done"]:
+            yield Text(f"  {name} is done", style="dim")
 
 
 def _brief(value: Any) -> str:

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
@@ -31,7 +32,6 @@ from chatledger.domain.errors import (
     WrongChatError,
 )
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
-from chatledger.domain.versioned.interchange import ImportedValue
 
 from ...exchange.chat_groups import ChatImport, import_chats
 from ...exchange.context_databases import is_context_database, is_database
@@ -71,24 +71,18 @@ _ALSO: Final[tuple[tuple[str, str, str | None, str], ...]] = (
 """The counts of an `ImportResult` that a summary names when there is something to count."""
 
 
+@dataclass(kw_only=True)
 class _FileImport:
     """An import: its options, and the counts so far."""
 
-    def __init__(
-        self,
-        file_format: str | None,
-        user_id: str | None,
-        *,
-        on_change: OnChange,
-        strict: bool,
-        max_unpacked_bytes: int,
-    ) -> None:
-        self._format, self._user_id, self._strict = file_format, user_id, strict
-        self._on_change: OnChange = on_change
-        self._max_unpacked_bytes = max_unpacked_bytes
-        self.counts = Counter[str]()
-        self.spooled: dict[Path | str, Path] = {}
-        """The files that hold what came from standard input and other pipes, by the names that were given."""
+    file_format: str | None
+    user_id: str | None
+    on_change: OnChange
+    strict: bool
+    max_unpacked_bytes: int
+    counts: Counter[str] = field(default_factory=Counter[str])
+    spooled: dict[Path | str, Path] = field(default_factory=dict[Path | str, Path])
+    """The files that hold what came from standard input and other pipes, by the names that were given."""
 
     @property
     def chats(self) -> int:
@@ -123,8 +117,13 @@ class _FileImport:
                     threads=taken.threads, agent_checkpoints=taken.checkpoints, known_checkpoints=taken.known
                 )
                 return
-            contents = self._read(path, self._report, strict=self._strict)
-            for outcome in self._imported(ledger, self._chats(ledger, contents)):
+            contents = self._read(path, self._report, strict=self.strict)
+            chats = self._chats(ledger, contents)
+            if self.strict:  # one by one, as nothing after the first that is refused may be there
+                outcomes = (ChatImport(chat, ledger.import_chat(chat, on_change=self.on_change)) for chat in chats)
+            else:
+                outcomes = import_chats(ledger, chats, on_change=self.on_change)
+            for outcome in outcomes:
                 with self._leaving_out(_ABOUT_ONE_CHAT, f"{describe(outcome.chat)} is left out: "):
                     result = outcome.get_result()
                     is_unchanged = result == ImportResult(chat_id=result.chat_id)
@@ -134,29 +133,20 @@ class _FileImport:
                 messages = count(self.counts["messages_added"], "new message")
                 say(f"importing {name}: {count(self.chats, 'chat')}, {messages}")
 
-    def _imported(self, ledger: Ledger, chats: Iterable[ImportedChat]) -> Iterator[ChatImport]:
-        """Import chats, several in a commit; if strict one by one, as nothing after the first that is refused may be there."""
-        if not self._strict:
-            return import_chats(ledger, chats, on_change=self._on_change)
-        return (ChatImport(chat, ledger.import_chat(chat, on_change=self._on_change)) for chat in chats)
-
     def _chats(self, ledger: Ledger, contents: Iterable[Exported]) -> Iterator[ImportedChat]:
         """Yield the chats of a file with their owners; what else is in it is taken in on the way."""
         for content in contents:
             if isinstance(content, ImportedChat):
-                is_nobodys = self._user_id is not None and content.user_id in _NOBODY
-                yield msgspec.structs.replace(content, user_id=self._user_id) if is_nobodys else content
+                is_nobodys = self.user_id is not None and content.user_id in _NOBODY
+                yield msgspec.structs.replace(content, user_id=self.user_id) if is_nobodys else content
                 continue
             with self._leaving_out(_ABOUT_ONE_CHAT, f"{describe(content)} is left out: "):
-                self._take_value(ledger, content)
-
-    def _take_value(self, ledger: Ledger, value: ImportedValue) -> None:
-        added = ledger.import_value(value).versions_added
-        there = sum(version.fields is not None for version in value.versions) - added
-        if value.family == "thread":
-            self.counts.update(threads=1, agent_checkpoints=added, known_checkpoints=there)
-        else:
-            self.counts.update(states=1, versions=added, known_versions=there)
+                added = ledger.import_value(content).versions_added
+                there = sum(version.fields is not None for version in content.versions) - added
+                if content.family == "thread":
+                    self.counts.update(threads=1, agent_checkpoints=added, known_checkpoints=there)
+                else:
+                    self.counts.update(states=1, versions=added, known_versions=there)
 
     def _shown(self, text: str) -> str:
         """A text in which pipes have their names, not those of the files that hold what came from them."""
@@ -165,12 +155,12 @@ class _FileImport:
         return text
 
     def _read(self, path: Path | str, report: Callable[[Problem], None], *, strict: bool = False) -> Iterator[Exported]:
-        limit = self._max_unpacked_bytes
-        return read_all(path, format=self._format, strict=strict, on_problem=report, max_unpacked_bytes=limit)
+        limit = self.max_unpacked_bytes
+        return read_all(path, format=self.file_format, strict=strict, on_problem=report, max_unpacked_bytes=limit)
 
     def _is_of_saver(self, path: Path | str) -> bool:
-        if self._format is not None:
-            return self._format == LANGGRAPH
+        if self.file_format is not None:
+            return self.file_format == LANGGRAPH
         return is_saver_file(path) if isinstance(path, Path) else not is_context_database(path)
 
     @contextlib.contextmanager
@@ -183,7 +173,7 @@ class _FileImport:
         except LogRegressedError:  # it is a `ChainIntegrityError`, and about the whole log
             raise
         except errors as error:
-            if self._strict:
+            if self.strict:
                 raise
             self.counts["failures"] += 1
             print_error(f"{what}{self._shown(str(error))}")
@@ -284,7 +274,9 @@ def import_command(
     --strict the import ends there; chats before it stay.
     """
     limit = max_unpacked_mib * _MIB
-    run = _FileImport(file_format, user_id, on_change=on_change, strict=strict, max_unpacked_bytes=limit)
+    run = _FileImport(
+        file_format=file_format, user_id=user_id, on_change=on_change, strict=strict, max_unpacked_bytes=limit
+    )
     with _spooled(files) as run.spooled:
         paths = dict.fromkeys(run.spooled.get(file, file) for file in files)
         readable = [path for path in paths if run.is_readable(path)]
@@ -316,17 +308,15 @@ def _spooled(files: tuple[Path | str, ...]) -> Generator[dict[Path | str, Path]]
         spooled: dict[Path | str, Path] = {pipe: Path(folder) / f"pipe-{number}" for number, pipe in enumerate(pipes)}
         for pipe, path in spooled.items():
             try:
-                with open(path, "wb", opener=private) as stream, _reading(pipe) as source:
-                    shutil.copyfileobj(source, stream)
+                with contextlib.ExitStack() as stack:
+                    stream = stack.enter_context(open(path, "wb", opener=private))
+                    content = sys.stdin.buffer if pipe == _STDIN else stack.enter_context(Path(pipe).open("rb"))
+                    shutil.copyfileobj(content, stream)
             except OSError as error:
                 name = "standard input" if pipe == _STDIN else pipe
                 msg = f"{name} cannot be copied to {folder}: {error.strerror or error}; TMPDIR names another folder"
                 raise ChatledgerError(msg) from error
         yield spooled
-
-
-def _reading(pipe: Path | str) -> contextlib.AbstractContextManager[IO[bytes]]:
-    return contextlib.nullcontext(sys.stdin.buffer) if pipe == _STDIN else Path(pipe).open("rb")
 
 
 @click.command("export")

@@ -3,6 +3,6 @@
 from chatledger.domain import extras as _extras
 
 with _extras.needing("agent-framework", __name__):
-    from chatledger.infra.entrypoints.adapters.agent_framework.provider import LedgerHistoryProvider
+    from chatledger.infra.entrypoints.adapters.agent_framework import LedgerHistoryProvider
 
 __all__ = ["LedgerHistoryProvider"]

@@ -7,6 +7,6 @@ from chatledger.domain import extras as _extras
 with _extras.needing("chatkit", __name__), warnings.catch_warnings():
     # ChatKit warns of its own classes when it is imported.
     warnings.filterwarnings("ignore", "Direct usage of named widget classes", DeprecationWarning)
-    from chatledger.infra.entrypoints.adapters.chatkit.store import LedgerStore
+    from chatledger.infra.entrypoints.adapters.chatkit import LedgerStore
 
 __all__ = ["LedgerStore"]

@@ -3,8 +3,7 @@
 from chatledger.domain import extras as _extras
 
 with _extras.needing("claude", __name__):
-    from chatledger.infra.entrypoints.adapters.claude.store import LedgerSessionStore
+    from chatledger.infra.entrypoints.adapters.claude.store import LedgerSessionStore, chat_id
 
-from chatledger.infra.entrypoints.adapters.claude.keys import chat_id
 
 __all__ = ["LedgerSessionStore", "chat_id"]

@@ -3,7 +3,6 @@
 from chatledger.domain import extras as _extras
 
 with _extras.needing("crewai", __name__):
-    from chatledger.infra.entrypoints.adapters.crewai.checkpoints import LedgerProvider
-    from chatledger.infra.entrypoints.adapters.crewai.flows import LedgerFlowPersistence
+    from chatledger.infra.entrypoints.adapters.crewai import LedgerFlowPersistence, LedgerProvider
 
 __all__ = ["LedgerFlowPersistence", "LedgerProvider"]

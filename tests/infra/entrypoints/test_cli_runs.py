@@ -76,7 +76,7 @@ def test_runs_for_programs(place: Path) -> None:
 
 
 def test_no_runs(place: Path) -> None:
-    assert "No runs yet: programs record them with record_run." == run("runs", "empty", at=place).stdout.strip()
+    assert "No runs yet: programs record them." == run("runs", "empty", at=place).stdout.strip()
     assert "No run matches." == run("runs", "c", "--status", "error", at=place).stdout.strip()
     assert "no chat 'd'" in fails(1, "runs", "d", at=place)
     assert "'done' is not one of" in fails(2, "runs", "c", "--status", "done", at=place)

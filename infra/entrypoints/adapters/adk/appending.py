@@ -16,8 +16,7 @@ from chatledger.domain.values import Branch, NewMessage
 
 from ....ledger.history import ChatState, Commit, MessageHistory
 from ....ledger.ledger import Ledger
-from .events import StoredEvent, stored_event, timestamp_of
-from .state import RECORD, SharedState, StateTrail
+from .events import RECORD, SharedState, StateTrail, StoredEvent, stored_event, timestamp_of
 
 APP: Final = "adk_app"
 SESSION: Final = "adk_session"

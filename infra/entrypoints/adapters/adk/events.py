@@ -1,8 +1,20 @@
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false
 # google-adk is not among the development dependencies, with some of which it conflicts.
-"""Events of ADK as messages, and what a branch says as events."""
+"""
+Events of ADK as messages, what a branch says as events, and the state that events set.
 
-from collections.abc import Mapping, Sequence
+State of one session lies with its messages; what sessions share is in two chats of its own. An event says the keys that it sets.
+Among the notes of its message is a record of where the others are:
+
+    {"after": "<message id>", "steps": 3}   the message before it that set something, and how many lead back to a whole state
+    {"state": {...}}                        all of the state, after the event
+
+So every message leads to the state as it was then, on any branch and at any time, in a few look-ups, and a state of many keys is
+not written again with each event.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -10,15 +22,18 @@ from google.adk.events import Event, EventActions
 from google.adk.sessions import State
 from pydantic import TypeAdapter, ValidationError
 
+from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError, InvalidValueError
 from chatledger.domain.forms.adk import NAME
 from chatledger.domain.forms.items import ASSISTANT, USER
 from chatledger.domain.forms.plain import object_at
 from chatledger.domain.forms.reading import role_of, text_of
-from chatledger.domain.limits import same_json
+from chatledger.domain.limits import json_copy, same_json
 from chatledger.domain.packing import ordered_json
-from chatledger.domain.values import Message, NewMessage
+from chatledger.domain.values import Chat, Message, NewMessage
 
 from ....ledger.history import Told
+from ....ledger.ledger import Ledger
+from ..access import joined
 
 _EVENTS: Final[TypeAdapter[list[Event]]] = TypeAdapter(list[Event])
 
@@ -117,3 +132,137 @@ def _event(value: dict[str, Any]) -> Event:
     except ValidationError:
         content = {"role": value["content"]["role"], "parts": [{"text": text_of(NAME, value)}]}
         return Event.model_validate({**value, "content": content})
+
+
+RECORD: Final = "adk_state"
+"""The key of the record in the notes of a message; of the first state of a session in the metadata of its chat; of shared state."""
+STEPS: Final = 32
+"""The most records that are read to know a state."""
+_SHARED: Final = "adk-state"
+_SCOPE: Final = "adk_scope"
+
+
+class _Link(NamedTuple):
+    parent_id: str | None
+    record: Mapping[str, Any]
+    changes: Mapping[str, Any]
+
+
+class StateTrail:
+    """The state of a session along the chains of its messages, which `find` finds; `initial` is the state that it was made with."""
+
+    def __init__(self, find: Callable[[str], Message | None], initial: Mapping[str, Any]) -> None:
+        self._find, self._initial = find, initial
+        self._new: dict[str, _Link] = {}
+
+    def state_at(self, message_id: str | None) -> dict[str, Any]:
+        """Return the state after a message; the first one for None."""
+        steps: list[Mapping[str, Any]] = []
+        base = self._initial
+        while (link := self._link(message_id)) is not None:
+            if "state" in link.record:
+                base = object_at(link.record, "state")
+                break
+            steps.append(link.changes)
+            message_id = self._before(link)
+        state = dict(base)
+        for step in reversed(steps):
+            state.update(step)
+        return state
+
+    def extend(self, message_id: str, parent_id: str | None, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the record of a new message, which follows another one and sets these keys."""
+        anchor, steps = self._anchor(parent_id)
+        record: dict[str, Any] = {"after": anchor, "steps": steps + bool(changes)}
+        if changes and steps + 1 >= STEPS:
+            with suppress(InvalidValueError):  # an event may set what notes cannot say, such as NaN
+                record = json_copy({"state": {**self.state_at(parent_id), **changes}}, "state")
+        self._new[message_id] = _Link(parent_id, record, changes)
+        return record
+
+    def _anchor(self, message_id: str | None) -> tuple[str | None, int]:
+        """The last message up to this one that set something, and how many records lead back from there to a whole state."""
+        while (link := self._link(message_id)) is not None:
+            if "state" in link.record:
+                return message_id, 0
+            if link.changes:  # of one that came from elsewhere the record is missing: the next one has all of it
+                return message_id, int(link.record.get("steps", STEPS))
+            if "after" in link.record and self._before(link) == link.record["after"]:
+                return link.record["after"], int(link.record["steps"])
+            message_id = link.parent_id
+        return None, 0
+
+    def _link(self, message_id: str | None) -> _Link | None:
+        if message_id is None or message_id in self._new:
+            return None if message_id is None else self._new[message_id]
+        message = self._find(message_id)
+        if message is None:
+            return None
+        changes = changes_of(message.data).session if message.form == NAME else {}
+        return _Link(message.parent_id, object_at(message.notes, RECORD), changes)
+
+    def _before(self, link: _Link) -> str | None:
+        """The message to look at next: the one that the record names, else, of messages of others and of copies, the parent."""
+        if "after" not in link.record:
+            return link.parent_id
+        after: str | None = link.record["after"]
+        return after if after is None or self._link(after) is not None else link.parent_id
+
+
+class SharedState:
+    """
+    State that sessions share: of all users of an app, and of one user of it.
+
+    Each is the metadata of a chat: `adk-state/<app>`, whose owner is nobody, and `adk-state/<app>/<user>`, whose owner is the
+    user. Changes are merged key by key, so that writers at the same time lose nothing of each other's. At most 256 KiB each.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def of_app(self, app_name: str) -> dict[str, Any]:
+        """Return the state of an app; empty where there is none, and in a ledger that is limited to one user."""
+        return self._read(shared_chat_id(app_name))
+
+    def of_user(self, app_name: str, user_id: str) -> dict[str, Any]:
+        """Return the state of a user of an app; empty where there is none."""
+        return self._read(shared_chat_id(app_name, user_id))
+
+    def merge(self, app_name: str, user_id: str, *, of_app: Mapping[str, Any], of_user: Mapping[str, Any]) -> None:
+        """Set keys; a commit for each of the two states that changes."""
+        if of_app:
+            self._merge(shared_chat_id(app_name), "", of_app, f"State of {app_name}", "app")
+        if of_user:
+            self._merge(
+                shared_chat_id(app_name, user_id), user_id, of_user, f"State of {user_id} in {app_name}", "user"
+            )
+
+    def check(self, of_app: Mapping[str, Any], app_name: str) -> None:
+        """Raise `AccessDeniedError` when state of a whole app is to be set in a ledger that is limited to one user."""
+        limited_to = getattr(self._ledger, "user_id", None)
+        if of_app and limited_to is not None:
+            msg = (
+                f"the state of the app {app_name!r} is everybody's, and this ledger is limited to one user: "
+                f"app:{next(iter(of_app))} was not set; give the session service the whole ledger"
+            )
+            raise AccessDeniedError(msg)
+
+    def _read(self, chat_id: str) -> dict[str, Any]:
+        chat = self._ledger.get_chat(chat_id)
+        return {} if chat is None else dict(object_at(chat.metadata, RECORD))
+
+    def _merge(self, chat_id: str, owner: str, changes: Mapping[str, Any], title: str, scope: str) -> None:
+        def merged(chat: Chat) -> dict[str, Any]:
+            metadata = chat.metadata or {}
+            return {"metadata": {**metadata, RECORD: {**object_at(metadata, RECORD), **changes}}}
+
+        try:
+            self._ledger.update_chat(chat_id, updater=merged)
+        except ChatNotFoundError:
+            self._ledger.upsert_chat(chat_id, owner, title=title, metadata={_SCOPE: scope})
+            self._ledger.update_chat(chat_id, updater=merged)
+
+
+def shared_chat_id(*names: str) -> str:
+    """Return the id of the chat that keeps the state of an app, or of a user of it."""
+    return joined(_SHARED, *names)

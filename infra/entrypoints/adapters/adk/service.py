@@ -28,8 +28,7 @@ from ....ledger.ledger import Ledger
 from ....ledger.open import DEFAULT_LOCATION
 from ..access import AdapterLedger, Source, joined
 from .appending import APP, SESSION, EventsToAppend, OnStale, marker_of
-from .events import changes_of, events_of, state_as_json, time_of, timestamp_of
-from .state import RECORD, SharedState, StateTrail
+from .events import RECORD, SharedState, StateTrail, changes_of, events_of, state_as_json, time_of, timestamp_of
 
 _KIND: Final = "adk"
 _SCHEME: Final = "chatledger://"

@@ -3,21 +3,25 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import accumulate
 from typing import Any, Final
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from pydantic_ai.conversation_store import (
     ConversationConflict,
     ConversationEntry,
     ConversationRecord,
     ConversationStore,
 )
+from pydantic_ai.messages import ModelMessage
 
-from chatledger.domain.errors import ChatNotFoundError, OwnerMismatchError
+from chatledger.domain.errors import ChatNotFoundError, InvalidValueError, OwnerMismatchError
+from chatledger.domain.forms.pydantic_ai import NAME
+from chatledger.domain.forms.reading import name_of
 from chatledger.domain.limits import check_id
-from chatledger.domain.values import Chat
+from chatledger.domain.values import Chat, NewMessage
 
-from ....ledger.history import ChatState, History, MessageHistory
+from ....ledger.history import ChatState, History, MessageHistory, Told
 from ....ledger.ledger import Ledger
 from ..access import AdapterLedger, Closable, Source, utc
 from .conversations import (
@@ -33,7 +37,6 @@ from .conversations import (
     find_conversation,
     point,
 )
-from .entries import check_whole, drafts_of, entries_of, part_number
 
 _RECORDS: Final = TypeAdapter(ConversationRecord)
 _PAGE: Final = 100
@@ -162,10 +165,11 @@ def _place_of(ledger: Ledger, conversation_id: str) -> str:
 
 def _find_record(ledger: Ledger, conversation_id: str) -> ConversationRecord | None:
     history = MessageHistory(ledger, _place_of(ledger, conversation_id))
-    return history.read(lambda read: _record_of(read.state, conversation_id))
+    return history.read(partial(_record_of, conversation_id))
 
 
-def _record_of(state: ChatState, conversation_id: str) -> ConversationRecord | None:
+def _record_of(conversation_id: str, history: History) -> ConversationRecord | None:
+    state = history.state
     stored = find_conversation(state, conversation_id)
     if stored is None:
         return None
@@ -255,7 +259,7 @@ def _list_records(ledger: Ledger, scope: str | None, limit: int | None) -> list[
                     return records
             if family_of(chat.metadata) is not None:
                 continue
-            record = MessageHistory(ledger, chat.id).read(partial(_own_record, chat.id))
+            record = MessageHistory(ledger, chat.id).read(partial(_record_of, chat.id))
             if record is not None and scope in {None, record.scope}:
                 records.append(record)
         if len(page) < _PAGE:
@@ -263,9 +267,75 @@ def _list_records(ledger: Ledger, scope: str | None, limit: int | None) -> list[
         after = page[-1]
 
 
-def _own_record(conversation_id: str, read: History) -> ConversationRecord | None:
-    return _record_of(read.state, conversation_id)
-
-
 def _newest(records: list[ConversationRecord], limit: int | None) -> list[ConversationRecord]:
     return sorted(records, key=lambda record: record.updated_at, reverse=True)[:limit]
+
+
+# Entries: stored messages, and what is told of those that something else wrote. Several entries may be told of one message, such as
+# a call, its return and an answer. The last of them has the message's id; those before it are `m7#1`, `m7#2` and so on, counted from
+# the end, and nothing goes on from these.
+
+# Theirs (`ModelMessagesTypeAdapter`) writes NaN and infinities as null.
+_MESSAGES: Final[TypeAdapter[list[ModelMessage]]] = TypeAdapter(
+    list[ModelMessage],
+    config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants"),
+)
+
+
+def drafts_of(entries: Sequence[ConversationEntry]) -> list[NewMessage]:
+    """Return the messages to store for entries, under their ids and with their parents."""
+    values: list[Any] = _MESSAGES.dump_python([entry.message for entry in entries], mode="json")
+    return [
+        NewMessage(name_of(value, NAME), value, form=NAME, id=entry.id, parent_id=entry.parent_id)
+        for entry, value in zip(entries, values, strict=True)
+    ]
+
+
+def entries_of(history: History, limit: int | None = None) -> list[ConversationEntry]:
+    """Return the entries of a history, oldest first; the last `limit` of them, all when None."""
+    wanted = None if limit is None else limit + 1  # one more, which may be the parent of the first
+    chain = history.chain(wanted)
+    if all(message.form == NAME and message.annotation is None for message in chain):  # each stands for itself
+        values, ids = [message.data for message in chain], [message.id for message in chain]
+        first_parent = chain[0].parent_id if chain else None
+    else:
+        told = history.told(NAME, wanted)
+        values, ids = [value for value, _ in told], [origin[0].base.id for _, origin in told]
+        first_parent = told[0].origin[0].base.parent_id if told else None
+        if len({*ids}) < len(ids) or any(len(origin) > 1 for _, origin in told):
+            ids = _ids_of_parts(history, told)
+    messages = _MESSAGES.validate_python(values)
+    parent_ids = [first_parent, *ids[:-1]][: len(ids)]
+    entries = [
+        ConversationEntry(id=entry_id, parent_id=parent_id, message=message)
+        for entry_id, parent_id, message in zip(ids, parent_ids, messages, strict=True)
+    ]
+    return entries if limit is None else entries[-limit:]
+
+
+def _ids_of_parts(history: History, told: Sequence[Told]) -> list[str]:
+    depths = {standing.base.id: history.state.depth(standing.base.id) for _, origin in told for standing in origin}
+    ids = {depth: message_id for message_id, depth in depths.items()}
+    places = [[depths[standing.base.id] for standing in origin] for _, origin in told]
+    ends = list(accumulate(map(max, places), max))
+    ids_backwards: list[str] = []
+    following, number = history.branch.message_count, 0
+    for at in range(len(told) - 1, -1, -1):
+        is_same = at + 1 < len(told) and ends[at] == ends[at + 1]
+        number = 0 if ends[at] < following else number + 1 if is_same else 1
+        ids_backwards.append(f"{ids[ends[at]]}#{number}" if number else ids[ends[at]])
+        following = min(following, *places[at])
+    return ids_backwards[::-1]
+
+
+def check_whole(entry_id: str | None) -> None:
+    """Raise `InvalidValueError` for an entry that is but a part of a stored message."""
+    if entry_id is not None and part_number(entry_id) is not None:
+        msg = f"entry {entry_id!r} is in the middle of a message that was not written by Pydantic AI; go on before or after it"
+        raise InvalidValueError(msg)
+
+
+def part_number(entry_id: str) -> tuple[str, int] | None:
+    """Return the message and the number of an entry that is a part of it; None for any other."""
+    message_id, mark, number = entry_id.rpartition("#")
+    return (message_id, int(number)) if mark and message_id and number.isdecimal() and int(number) else None

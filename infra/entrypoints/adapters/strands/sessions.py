@@ -19,7 +19,7 @@ from chatledger.domain.values import Chat, NewMessage
 from ....ledger.drafts import new_id
 from ....ledger.history import Commit, MessageHistory
 from ....ledger.ledger import Ledger
-from ..access import AdapterLedger, Source, joined, utc
+from ..access import AdapterLedger, Closable, Source, joined, utc
 from .messages import AgentHistory, draft_of, is_same, replacement_of
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ def chat_id(session_id: str, agent_id: str | None = None) -> str:
     return session_id if agent_id is None else joined("strands", session_id, agent_id)
 
 
-class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Strands is not installed where types are checked
+class LedgerSessionRepository(Closable, SessionRepository):  # type: ignore[misc]  # Strands is not installed where types are checked
     """
     Sessions of Strands Agents on a ledger, for `RepositorySessionManager`. Safe for threads.
 
@@ -53,10 +53,6 @@ class LedgerSessionRepository(SessionRepository):  # type: ignore[misc]  # Stran
 
     def __init__(self, source: Source, *, user_id: str | None = None) -> None:
         self._ledger = AdapterLedger(source, user_id=user_id, adapter=type(self).__name__)
-
-    def close(self) -> None:
-        """Close a ledger that was opened by its location."""
-        self._ledger.close()
 
     def create_session(self, session: Session, **kwargs: Any) -> Session:
         """

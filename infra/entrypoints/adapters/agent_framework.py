@@ -1,4 +1,4 @@
-"""`LedgerHistoryProvider`: the history provider of Agent Framework on a ledger. The id of a session is that of a chat."""
+"""`LedgerHistoryProvider`: the history provider of Microsoft's Agent Framework on a ledger. The id of a session is that of a chat."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,9 +12,9 @@ from chatledger.domain.forms.reading import name_of
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import NewMessage
 
-from ....ledger.drafts import new_id
-from ....ledger.history import MessageHistory
-from ..access import AdapterLedger, Closable, Source
+from ...ledger.drafts import new_id
+from ...ledger.history import MessageHistory
+from .access import AdapterLedger, Closable, Source
 
 DEFAULT_SOURCE_ID: Final = "chatledger"
 

@@ -1,1 +1,0 @@
-"""Microsoft's Agent Framework: its history provider on a ledger."""

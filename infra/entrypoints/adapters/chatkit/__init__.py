@@ -1,1 +1,0 @@
-"""ChatKit: its store of threads, items and attachments on a ledger."""
