@@ -1,7 +1,7 @@
 """Clients of MCP: over streamable HTTP with a key, and over stdio with a process."""
 
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,12 +48,13 @@ async def over_stdio(
     mode: str = "auto",
     handler: Any = None,
     environment: Mapping[str, str] | None = None,
+    before: Sequence[str] = (),
 ) -> AsyncGenerator["Client"]:
-    """A client of a process of its own."""
+    """A client of a process of its own; `before` are options before the verb."""
     from mcp.client.client import Client
     from mcp.client.stdio import StdioServerParameters
 
-    arguments = ["-m", "chatledger", "--location", location, "mcp", *options]
+    arguments = ["-m", "chatledger", "--location", location, *before, "mcp", *options]
     server = StdioServerParameters(
         command=sys.executable,
         args=arguments,

@@ -77,7 +77,10 @@ def location_option(*, envvar: str | None = None) -> Callable[[F], F]:
 
 
 def _keep_user(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    ctx.ensure_object(GlobalOptions).user_id = value
+    settings = ctx.ensure_object(GlobalOptions)
+    # A verb that has the option too is asked for it after the command itself: what stood before the verb must not be forgotten.
+    if value is not None:
+        settings.user_id = value
 
 
 as_user_option = click.option(

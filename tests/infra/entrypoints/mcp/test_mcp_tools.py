@@ -298,8 +298,10 @@ def stored(tmp_path: Path) -> str:
 
 
 @pytest.mark.guard
-async def test_a_process_serves_one_user(stored: str) -> None:
-    async with over_stdio(stored, "--as-user", "bob") as client:
+@pytest.mark.parametrize("is_before_the_verb", [True, False])
+async def test_a_process_serves_one_user(stored: str, *, is_before_the_verb: bool) -> None:
+    before, options = [(), ("--as-user", "bob")][:: -1 if is_before_the_verb else 1]
+    async with over_stdio(stored, *options, before=before) as client:
         tools = {tool.name for tool in (await client.list_tools()).tools}
         listed = await call(client, "list_conversations")
         said = await refusal(client, "read_conversation", conversation="trip")
