@@ -129,7 +129,7 @@ _ON_THE_COMMAND_LINE: Final = tuple(
         (r"; or keep the index on a volume .*index_at_rest='plain'\)", ""),
     )
 )
-"""What errors advise to do by methods and arguments, and the verbs and options that do it. Rooms below know no command line."""
+"""The methods and arguments that errors advise, and the verbs and options that do the same. Rooms below know no command line."""
 
 
 def print_error(message: str) -> None:
