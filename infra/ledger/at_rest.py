@@ -123,9 +123,7 @@ class StoreAtRest:
         return self._opened().scratch
 
     execute = passed_on(WholeStore.execute, _opened)
-    execute_on_stream = passed_on(WholeStore.execute_on_stream, _opened)
     begin = passed_on(WholeStore.begin, _opened)
-    begin_on_streams = passed_on(WholeStore.begin_on_streams, _opened)
     submit = passed_on(WholeStore.submit, _opened)
     erase_deleted = passed_on(WholeStore.erase_deleted, _opened)
     finish_erasures = passed_on(WholeStore.finish_erasures, _opened)

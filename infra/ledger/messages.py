@@ -296,14 +296,14 @@ def begin_append(
     Returns a function for the answer then: it raises what the log said, and returns None when only `append` can find out what is wrong.
     """
     store = store_of(ledger)
-    command = store.submit(chat_id, appending.decided, appending.kind, on_end)
+    queued = store.submit(chat_id, appending.decided, appending.kind, on_end)
 
     def end() -> list[Message] | None:
         # What the log said of an encoded event is final. A decision may have refused because the index is behind, which only
         # `append` finds out.
-        if command.encoded and isinstance(command.error, ChatledgerError):
-            raise command.error
-        return _stored(store, chat_id, appending.drafts, command.written) if command.written else None
+        if queued.decided is not None and isinstance(queued.error, ChatledgerError):
+            raise queued.error
+        return _stored(store, chat_id, appending.drafts, queued.written) if queued.written else None
 
     return end
 

@@ -21,7 +21,7 @@ from chatledger.projections.snapshot import Snapshot
 
 from ..log.bookmarks import Bookmark
 from ..log.live import LiveStreams
-from ..store.commands import ChatsToRead, Command, Decide, EventKind, OnStream, S
+from ..store.commands import ChatsToRead, Decide, EventKind, QueuedCommand, View
 from ..store.task_writes import TaskWriteBuffer
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class StorePort(Protocol):
         """Begin what `execute` does for each key and decision, together; return what waits for the outcome of each."""
         ...
 
-    def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> Command:
+    def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> QueuedCommand:
         """Begin what `execute` does, in another thread, which calls `on_end` when it is over."""
         ...
 
@@ -268,14 +268,23 @@ class WholeStore(StorePort, Protocol):
         """Return the index as it is, inside a transaction."""
         ...
 
-    def execute_on_stream(
-        self, decision: OnStream[S], *, kind: EventKind | None, timeout_s: float = ...
+    def execute(
+        self,
+        streams: StreamKind[R],
+        key: str,
+        decide: Decision[R],
+        *,
+        kind: EventKind | None = ...,
+        timeout_s: float = ...,
+        view: View | None = ...,
     ) -> list[Recorded]:
-        """Decide, write and apply, as `execute` does, on any stream."""
+        """Decide on the present state of a stream, as `view` shows it, write and apply; return the events that were written."""
         ...
 
-    def begin_on_streams(self, decisions: Sequence[OnStream[S]]) -> list[Callable[[], list[Recorded]]]:
-        """Begin what `execute_on_stream` does for each of them, as `begin` does."""
+    def begin(
+        self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]], *, view: View | None = ...
+    ) -> list[Callable[[], list[Recorded]]]:
+        """Begin what `execute` does for each key and decision, together; return what waits for the outcome of each."""
         ...
 
 

@@ -3,25 +3,25 @@
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from contextvars import Context
-from typing import Any, Final, NamedTuple, TypeVar
+from contextvars import copy_context
+from typing import Any, Final, NamedTuple
 
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.state import stream_head
-from chatledger.domain.errors import InvalidValueError, LogUnavailableError
+from chatledger.domain.errors import ChatledgerError, InvalidValueError, LogUnavailableError
 from chatledger.domain.limits import MAX_COMMIT_EVENTS
 from chatledger.domain.log.codec import EncodedEvent, encode_events
 from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.log.kinds import StoredStream
+from chatledger.projections.log.kinds import StoredStream, StreamKind
 from chatledger.projections.snapshot import Snapshot
+from chatledger.projections.user_snapshot import UserSnapshot
 
 from ..log.envelope import clock_ms, current, draw_salts
 
 Decide = Callable[[IndexedChat, int], list[Body]]
 """(state, now in ms) to what is to be written: a pure function, for it is asked as often as it takes; see `Store.execute`."""
-S = TypeVar("S", bound=StoredStream)
-OnStream = tuple[str, Callable[[Snapshot], S], Callable[[S, int], list[Body]]]
-"""The id of a stream, what reads its state, and the decision on it."""
+View = Callable[[Snapshot], Snapshot | UserSnapshot]
+"""Limits a snapshot to what a caller may see."""
 EventKind = type[Body] | tuple[type[Body], ...]
 """The type of the event that a command writes first."""
 
@@ -63,83 +63,106 @@ class EventLimits(NamedTuple):
     message_bytes: int
 
 
-class Command:
+class Decided(NamedTuple):
     """
-    A decision to be made and written, and its outcome.
+    What was decided on one state of a stream.
 
     Args:
-        stream: The chat, or other stream, that it is about.
-        read: Returns the state to decide on.
-        decide: Returns what is to be written, from that state and the time in ms.
-        kind: The event that the decision writes first; None for one that heeds no command id.
-        on_end: Called in the thread that carries it out when it is over, in place of `wait`.
-
-    Attributes:
-        context: Holds the caller's context variables, for a thread that decides in the caller's place.
-        position: How far the index was when it was decided.
+        position: How far the index was then.
         expected_position: The position of the last event of the stream then.
         encoded: The events to be written; none when there is nothing to do.
         is_large: Whether large data are stored with them, which nobody else should wait for.
         known: Where the events are, first and last, when a command of this id was carried out before.
-        written: The events, once the log has acknowledged them.
+        refusal: What the decision raised. A value, for the state may be behind what was on the log when the call began: whether
+            it is the answer, or is decided again, says `Store.execute`.
     """
 
-    context: Context
+    position: int
+    expected_position: int = 0
+    encoded: Sequence[EncodedEvent] = ()
+    is_large: bool = False
+    known: tuple[int, int] | None = None
+    refusal: ChatledgerError | None = None
 
-    def __init__(
-        self,
-        stream: str,
-        read: Callable[[Snapshot], S],
-        decide: Callable[[S, int], list[Body]],
-        kind: EventKind | None,
-        on_end: Callable[[], object] | None = None,
-    ) -> None:
-        self.stream, self._kind = stream, kind
-        self._read: Callable[[Snapshot], Any] = read
-        self._decide: Callable[[Any, int], list[Body]] = decide
-        self.position = self.expected_position = 0
-        self.encoded: Sequence[EncodedEvent] = ()
-        self.is_large = False
-        self.known: tuple[int, int] | None = None
+    def written_at(self, positions: Sequence[int]) -> list[Recorded]:
+        """Return the events, as the log has them at these positions."""
+        return [Recorded(at, event.event, event.hash) for at, event in zip(positions, self.encoded, strict=True)]
+
+
+class Command(NamedTuple):
+    """
+    A decision to be made and written.
+
+    Args:
+        stream: The id of the chat, or other stream, that it is about.
+        streams, key: Its kind, and what it is known by there.
+        decide: Returns what is to be written, from the stream's state and the time in ms.
+        kind: The event that the decision writes first; None for one that heeds no command id.
+        view: Limits the snapshot to what the caller may see.
+    """
+
+    stream: str
+    streams: StreamKind[Any]
+    key: str
+    decide: Callable[[Any, int], list[Body]]
+    kind: EventKind | None
+    view: View | None = None
+
+    def decided(self, snapshot: Snapshot, limits: EventLimits) -> Decided:
+        """Read the state and decide on it, unless the command was carried out before."""
+        position = snapshot.state.position
+        try:
+            seen = snapshot if self.view is None else self.view(snapshot)
+            state: StoredStream = seen.stream(self.streams, self.key)
+            head, envelope = stream_head(state), current()
+            if self.kind is not None and envelope.command_id:
+                known = _find_events(state, envelope.command_id)
+                if known is not None:
+                    return Decided(position, known=known)
+            now = max(clock_ms(), head.occurred_at)  # clocks go back, a chat's events do not
+            encoded = encode_events(
+                self.decide(state, now),
+                stream_id=self.stream,
+                version=head.version,
+                previous_hash=head.hash,
+                occurred_at=now,
+                event_ids=map(str, iter(uuid.uuid4, None)),
+                salts=draw_salts(),
+                envelope=envelope,
+                limit_bytes=limits.event_bytes,
+                message_limit_bytes=limits.message_bytes,
+            )
+            if len(encoded) > MAX_COMMIT_EVENTS:
+                msg = f"one call on chat {self.stream!r} takes {len(encoded):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
+                raise InvalidValueError(msg)
+        except ChatledgerError as error:
+            return Decided(position, refusal=error)
+        return Decided(position, head.position, encoded, any(event.large for event in encoded))
+
+
+class QueuedCommand:
+    """
+    A command that another thread carries out, with what comes of it; that thread fills it, and its caller reads it afterwards.
+
+    Args:
+        command: What is asked.
+        on_end: Called in the thread that carries it out when it is over, in place of `wait`.
+
+    Attributes:
+        decided: What was decided, from before it is sent. What the log says of it then is final.
+        written: The events, once the log has acknowledged them.
+        error: What the log or the index said.
+    """
+
+    def __init__(self, command: Command, on_end: Callable[[], object] | None = None) -> None:
+        self.command, self.context = command, copy_context()  # of the caller, in whose place another thread decides
+        self.decided: Decided | None = None
         self.written: list[Recorded] = []
         self.error: Exception | None = None
         self._is_ended = self._is_left = False
         self._done = threading.Lock()
         self._done.acquire()
         self._on_end = on_end or self._done.release
-
-    def look(self, snapshot: Snapshot, limits: EventLimits) -> None:
-        """Read the state and decide on it, unless the command was carried out before. Raises what the decision says."""
-        self.position = snapshot.state.position
-        state = self._read(snapshot)
-        head, envelope = stream_head(state), current()
-        self.expected_position, self.encoded, self.is_large = head.position, (), False
-        self.known = _find_events(state, envelope.command_id) if self._kind and envelope.command_id else None
-        if self.known is not None:
-            return
-        now = max(clock_ms(), head.occurred_at)  # clocks go back, a chat's events do not
-        encoded = encode_events(
-            self._decide(state, now),
-            stream_id=self.stream,
-            version=head.version,
-            previous_hash=head.hash,
-            occurred_at=now,
-            event_ids=map(str, iter(uuid.uuid4, None)),
-            salts=draw_salts(),
-            envelope=envelope,
-            limit_bytes=limits.event_bytes,
-            message_limit_bytes=limits.message_bytes,
-        )
-        if len(encoded) > MAX_COMMIT_EVENTS:
-            msg = f"one call on chat {self.stream!r} takes {len(encoded):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
-            raise InvalidValueError(msg)
-        self.encoded = encoded
-        self.is_large = any(encoded.large for encoded in self.encoded)
-
-    def note_written(self, positions: Sequence[int]) -> None:
-        """Take what the log said."""
-        pairs = zip(positions, self.encoded, strict=True)
-        self.written = [Recorded(at, encoded.event, encoded.hash) for at, encoded in pairs]
 
     def end(self, error: Exception | None = None) -> None:
         """Let the caller go on."""
@@ -148,25 +171,25 @@ class Command:
 
     def leave(self) -> None:
         """Let the caller carry it out alone; nothing was written."""
-        self.encoded, self._is_left = (), True
+        self.decided, self._is_left = None, True
         self.end()
 
     def give_up(self) -> None:
         """End it, if it is not, because something went wrong that it had no part in."""
         if self._is_ended:
             return
-        if not self.encoded:
+        if self.decided is None or not self.decided.encoded:
             self.leave()
             return
-        msg = f"chat {self.stream!r}: writing was interrupted. The outcome is unknown; retrying is safe"
+        msg = f"chat {self.command.stream!r}: writing was interrupted. The outcome is unknown; retrying is safe"
         self.end(LogUnavailableError(msg))
 
-    def wait(self) -> bool:
-        """Wait until another thread has carried it out; raises what came of it. False when the caller is to do it."""
+    def wait(self) -> Decided | None:
+        """Wait until another thread has carried it out; raises what came of it. None when the caller is to do it."""
         self._done.acquire()
         error, self.error = self.error, None
         if error is None:
-            return not self._is_left
+            return None if self._is_left else self.decided
         try:
             raise error
         finally:

@@ -13,17 +13,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextvars import copy_context
 from typing import Final
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChatledgerError, LedgerClosedError
 from chatledger.projections.index import Index
 from chatledger.projections.projector import Projector
-from chatledger.projections.snapshot import Snapshot
 
 from ..log.port import Appends, EventLog
-from .commands import Command, EventLimits
+from .commands import Command, Decided, EventLimits, QueuedCommand
 
 _MOST: Final = 64
 """So many commands are carried out together, at most: who comes next waits for all of them."""
@@ -39,7 +37,7 @@ class GroupCommit:
         index: What is decided on.
         projector: Applies what was written.
         limits: Of the events that are written.
-        note: Called with the last event that the log acknowledged, before its caller is told.
+        note: Called with the position and the hash of the last event that the log acknowledged, before its caller is told.
     """
 
     def __init__(
@@ -49,11 +47,11 @@ class GroupCommit:
         projector: Projector,
         limits: EventLimits,
         *,
-        note: Callable[[Recorded], None],
+        note: Callable[[int, bytes], None] | None,
     ) -> None:
         self._log, self._index, self._projector, self._limits, self._note = log, index, projector, limits, note
         self._changed = threading.Condition(threading.Lock())
-        self._queue: deque[Command] = deque()
+        self._queue: deque[QueuedCommand] = deque()
         self._somebody_writes = self._is_turn = False
         self._writing_thread: int | None = None
         self._last_write_s = -math.inf
@@ -65,43 +63,46 @@ class GroupCommit:
         """When something was written last, by the monotonic clock; now, while something is."""
         return time.monotonic() if self._somebody_writes else self._last_write_s
 
-    def carry_out(self, command: Command) -> None:
+    def carry_out(self, command: Command, begun: QueuedCommand | None = None) -> tuple[Decided, list[Recorded]]:
         """
-        Decide, write and apply; `written` is empty when there was nothing to write.
+        Decide, write and apply; returns what was decided, and the events, which are none when there was nothing to write.
+
+        `begun` is the command as it was submitted, if it was: it is waited for, and carried out where it was left alone.
 
         Raises:
-            ChatledgerError: What the decision says when `encoded` is empty; what the log or the index say otherwise.
+            ChatledgerError: What the log or the index says.
             LostRaceError: Another writer wrote to the stream since the index was read; nothing was written.
         """
-        me = threading.get_ident()
-        with self._changed:
-            is_first = not self._somebody_writes
-            is_nested = self._writing_thread == me  # as in a signal's handler: nobody may wait for itself
-            if is_first:
-                self._somebody_writes, self._writing_thread = True, me
-            elif not is_nested:
-                self._enqueue(command)
-        if is_first:
-            self._carry_out_first(command)
-        elif is_nested:
-            self._decide_alone(command)
-            self._write_alone(command)
-        else:
-            self.finish(command)
-
-    def _carry_out_first(self, command: Command) -> None:
-        is_holding = True
+        has_turn = False
+        if begun is None:
+            me = threading.get_ident()
+            with self._changed:
+                has_turn = not self._somebody_writes
+                if has_turn:
+                    self._somebody_writes, self._writing_thread = True, me
+                elif self._writing_thread != me:  # as in a signal's handler: nobody may wait for itself
+                    begun = self._enqueue(QueuedCommand(command))
+        if begun is not None and (decided := begun.wait()) is not None:
+            return decided, begun.written
         try:
-            self._decide_alone(command)
-            if command.is_large:
-                is_holding = False
+            with self._index.snapshot() as snapshot:
+                decided = command.decided(snapshot, self._limits)
+            if not decided.encoded:
+                return decided, []
+            if has_turn and decided.is_large:  # what uploads takes its time, and others need not wait for it
+                has_turn = False
                 self._hand_over()
-            self._write_alone(command)
+            positions = self._log.append(command.stream, decided.encoded, expected_position=decided.expected_position)
+            written = decided.written_at(positions)
+            if self._note is not None:
+                self._note(written[-1].position, written[-1].hash)
+            self._projector.take(written)
+            return decided, written
         finally:
-            if is_holding:
+            if has_turn:
                 self._hand_over()
 
-    def submit(self, *commands: Command) -> None:
+    def submit(self, *commands: QueuedCommand) -> None:
         """Let commands be carried out together, and with those that come meanwhile; `on_end` tells when each is over."""
         with self._changed:
             is_nested = self._writing_thread == threading.get_ident()  # it would have to wait for itself
@@ -114,32 +115,15 @@ class GroupCommit:
         for command in commands if is_nested else ():
             command.leave()
 
-    def finish(self, command: Command) -> None:
-        """Wait until a command that was submitted is over, or carry it out where it was left alone; raises as `carry_out` does."""
-        if not command.wait():
-            self._decide_alone(command)
-            self._write_alone(command)
-
-    def _decide_alone(self, command: Command) -> None:
-        with self._index.snapshot() as snapshot:
-            command.look(snapshot, self._limits)
-
-    def _write_alone(self, command: Command) -> None:
-        if command.encoded:
-            expected = command.expected_position
-            command.note_written(self._log.append(command.stream, command.encoded, expected_position=expected))
-            self._note(command.written[-1])
-            self._projector.take(command.written)
-
-    def _enqueue(self, command: Command) -> None:
+    def _enqueue(self, command: QueuedCommand) -> QueuedCommand:
         if self._is_closed:
             msg = "the ledger is closed; open it again"
             raise LedgerClosedError(msg)
-        command.context = copy_context()
         self._queue.append(command)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="chatledger-writer", daemon=True)
             self._thread.start()
+        return command
 
     def _hand_over(self) -> None:
         """Let the thread take those that queued up meanwhile; who comes when there are none writes alone."""
@@ -159,7 +143,7 @@ class GroupCommit:
                 _logger.exception("commands that were carried out together were interrupted")
             self._hand_over()
 
-    def _next(self) -> list[Command]:
+    def _next(self) -> list[QueuedCommand]:
         """Those that are carried out together: the first ones that wait, one on each stream. None after `close`."""
         with self._changed:
             while not self._is_turn and not self._is_closed:
@@ -171,21 +155,18 @@ class GroupCommit:
                     command.end(LedgerClosedError("the ledger was closed; nothing was written"))
                 self._queue.clear()
                 return []
-            return self._take()
+            taken: dict[str, QueuedCommand] = {}
+            left: list[QueuedCommand] = []
+            while self._queue and len(taken) < _MOST:
+                queued = self._queue.popleft()
+                if queued.command.stream in taken:
+                    left.append(queued)
+                else:
+                    taken[queued.command.stream] = queued
+            self._queue.extendleft(reversed(left))
+            return list(taken.values())
 
-    def _take(self) -> list[Command]:
-        taken: dict[str, Command] = {}
-        left: list[Command] = []
-        while self._queue and len(taken) < _MOST:
-            command = self._queue.popleft()
-            if command.stream in taken:
-                left.append(command)
-            else:
-                taken[command.stream] = command
-        self._queue.extendleft(reversed(left))
-        return list(taken.values())
-
-    def _carry_out_together(self, commands: Sequence[Command]) -> None:
+    def _carry_out_together(self, commands: Sequence[QueuedCommand]) -> None:
         """Carry out commands on different streams; end each of them, whatever happens."""
         try:
             self._write_together(*self._decide_together(commands))
@@ -193,66 +174,59 @@ class GroupCommit:
             for command in commands:
                 command.give_up()
 
-    def _decide_together(self, commands: Sequence[Command]) -> tuple[list[Command], Appends]:
-        """Decide on each, and send what is to be written."""
-        sent: list[Command] = []
+    def _decide_together(self, commands: Sequence[QueuedCommand]) -> tuple[list[QueuedCommand], Appends]:
+        """Decide on each, and send what is to be written; those that write nothing are ended."""
+        sent: list[QueuedCommand] = []
         appends = self._log.begin_appends()
         try:
             with self._index.snapshot() as snapshot:
-                for command in commands:
-                    if self._is_decided(command, snapshot):
-                        appends.add(command.stream, command.encoded, command.expected_position)
-                        sent.append(command)
+                for queued in commands:
+                    command = queued.command
+                    try:
+                        decided = queued.context.run(command.decided, snapshot, self._limits)
+                    except Exception:  # noqa: BLE001 - the caller finds out by itself, in its own thread
+                        queued.leave()
+                        continue
+                    if decided.is_large:
+                        queued.leave()
+                        continue
+                    queued.decided = decided  # before it is sent: from then on its outcome may be unknown
+                    if decided.encoded:
+                        appends.add(command.stream, decided.encoded, decided.expected_position)
+                        sent.append(queued)
+                    else:
+                        queued.end()
         except BaseException:
             appends.finish()
             raise
         return sent, appends
 
-    def _is_decided(self, command: Command, snapshot: Snapshot) -> bool:
-        """Decide on a command; whether there is something to write together with others. If not, it is ended."""
-        try:
-            command.context.run(command.look, snapshot, self._limits)
-        except ChatledgerError as error:
-            command.end(error)
-            return False
-        except Exception:  # noqa: BLE001 - the caller finds out by itself, in its own thread
-            command.leave()
-            return False
-        if command.is_large:
-            command.leave()
-            return False
-        if not command.encoded:
-            command.end()
-            return False
-        return True
-
-    def _write_together(self, sent: Sequence[Command], appends: Appends) -> None:
-        written: list[Command] = []
-        for command, outcome in zip(sent, appends.finish(), strict=True):
+    def _write_together(self, sent: Sequence[QueuedCommand], appends: Appends) -> None:
+        written: list[QueuedCommand] = []
+        for queued, outcome in zip(sent, appends.finish(), strict=True):
             if isinstance(outcome, Exception):
-                command.end(outcome)
+                queued.end(outcome)
             else:
-                command.note_written(outcome)
-                written.append(command)
-        if written:
-            self._note(max((command.written[-1] for command in written), key=lambda last: last.position))
+                assert queued.decided is not None, "it was sent"
+                queued.written = queued.decided.written_at(outcome)
+                written.append(queued)
+        if written and self._note is not None:
+            last = max((queued.written[-1] for queued in written), key=lambda event: event.position)
+            self._note(last.position, last.hash)
         try:
-            self._projector.take_all([command.written for command in written])
+            self._projector.take_all([queued.written for queued in written])
         except ChatledgerError:
-            for command in written:
-                self._apply_one(command)
+            # Each by itself, so that each hears what concerns it.
+            for queued in written:
+                try:
+                    self._projector.take(queued.written)
+                except ChatledgerError as error:
+                    queued.end(error)
+                else:
+                    queued.end()
         else:
-            for command in written:
-                command.end()
-
-    def _apply_one(self, command: Command) -> None:
-        """Apply one of those that could not be applied together, so that each hears what concerns itself."""
-        try:
-            self._projector.take(command.written)
-        except ChatledgerError as error:
-            command.end(error)
-        else:
-            command.end()
+            for queued in written:
+                queued.end()
 
     def close(self) -> None:
         """Refuse those that wait, and wait for those under way; calling it again does nothing."""

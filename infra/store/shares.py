@@ -19,11 +19,11 @@ from chatledger.domain.errors import AccessDeniedError, ChainIntegrityError, Log
 from chatledger.domain.log.shares import UNSHARED, Share, bucket_of
 from chatledger.domain.versioned.keys import THREAD_PREFIX
 from chatledger.projections.index import Index
-from chatledger.projections.log.kinds import kind_of
+from chatledger.projections.log.kinds import Decision, R, StreamKind, kind_of
 from chatledger.projections.snapshot import Snapshot
 
 from ..log.port import EventLog
-from .commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind, OnStream, S
+from .commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind, View
 from .store import Store
 
 _MOST_GUESTS: Final = 16
@@ -193,43 +193,46 @@ class ShareStore(Store):
         with self._guests.store(chats.chat_id) as guest, guest.snapshot() as snapshot:
             yield snapshot
 
-    def execute_on_stream(
-        self, decision: OnStream[S], *, kind: EventKind | None, timeout_s: float = RETRY_S
+    def execute(
+        self,
+        streams: StreamKind[R],
+        key: str,
+        decide: Decision[R],
+        *,
+        kind: EventKind | None = None,
+        timeout_s: float = RETRY_S,
+        view: View | None = None,
     ) -> list[Recorded]:
-        """Decide, write and apply as `Store.execute_on_stream` does, wherever the stream is held."""
-        stream_id = decision[0]
+        """Decide, write and apply as `Store.execute` does, wherever the stream is held."""
+        stream_id = streams.stream_of(key)
         _refuse_threads(stream_id)
         while True:
             self.check_open()
             if self._other_share(stream_id) is not None:
                 with self._guests.store(stream_id) as guest:
-                    written = guest.execute_on_stream(decision, kind=kind, timeout_s=timeout_s)
+                    written = guest.execute(streams, key, decide, kind=kind, timeout_s=timeout_s, view=view)
                     if written and isinstance(written[-1].body, StreamDeleted):
                         guest.finish_erasures()
                     return written
             try:
-                return super().execute_on_stream(decision, kind=kind, timeout_s=timeout_s)
+                return super().execute(streams, key, decide, kind=kind, timeout_s=timeout_s, view=view)
             except _MovedError:
                 continue
 
-    def begin_on_streams(self, decisions: Sequence[OnStream[S]]) -> list[Callable[[], list[Recorded]]]:
-        """Begin what `Store.begin_on_streams` does; what is held elsewhere is written when it is waited for."""
-        are_held = [self._other_share(stream_id) is None for stream_id, _, _ in decisions]
-        begun = iter(
-            super().begin_on_streams(
-                [decision for decision, is_held in zip(decisions, are_held, strict=True) if is_held]
-            )
-        )
-        return [
-            partial(self._finish, decision, next(begun) if is_held else None)
-            for decision, is_held in zip(decisions, are_held, strict=True)
-        ]
+    def begin(
+        self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]], *, view: View | None = None
+    ) -> list[Callable[[], list[Recorded]]]:
+        """Begin what `Store.begin` does; what is held elsewhere is written when it is waited for."""
+        held = [decision for decision in decisions if self._other_share(streams.stream_of(decision[0])) is None]
+        begun = dict(zip([key for key, _ in held], super().begin(streams, held, view=view), strict=True))
 
-    def _finish(self, decision: OnStream[S], begun: Callable[[], list[Recorded]] | None) -> list[Recorded]:
-        if begun is not None:
-            with contextlib.suppress(_MovedError):
-                return begun()
-        return self.execute_on_stream(decision, kind=None)
+        def finish(key: str, decide: Decision[R]) -> list[Recorded]:
+            if key in begun:
+                with contextlib.suppress(_MovedError):
+                    return begun[key]()
+            return self.execute(streams, key, decide, view=view)
+
+        return [partial(finish, *decision) for decision in decisions]
 
     def _await_other(self, stream_id: str, attempts: int, deadline: float) -> int:
         if self._other_share(stream_id) is not None:

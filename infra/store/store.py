@@ -13,7 +13,6 @@ from typing import Final
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import (
     ChainIntegrityError,
-    ChatledgerError,
     CorruptStateError,
     InvalidValueError,
     LedgerClosedError,
@@ -28,7 +27,7 @@ from chatledger.projections.custom.attached import barred
 from chatledger.projections.generations import IndexState
 from chatledger.projections.index import Index
 from chatledger.projections.lmdb.system_errors import system_errors
-from chatledger.projections.log.kinds import Decision, StreamKind
+from chatledger.projections.log.kinds import CHATS, Decision, R, StreamKind
 from chatledger.projections.projector import Projector
 from chatledger.projections.snapshot import Snapshot
 
@@ -36,7 +35,17 @@ from ..log.envelope import current
 from ..log.port import READ_PAGE, EventLog, LostRaceError
 from ..log.witness import LastSeen, Witness, refuse_if_regressed
 from .cascades import Cascades
-from .commands import NO_CHATS, RETRY_S, ChatsToRead, Command, Decide, EventKind, EventLimits, OnStream, S
+from .commands import (
+    NO_CHATS,
+    RETRY_S,
+    ChatsToRead,
+    Command,
+    Decide,
+    EventKind,
+    EventLimits,
+    QueuedCommand,
+    View,
+)
 from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
@@ -93,7 +102,8 @@ class Store:
         self._reading = CheckedReading(log, index, self.projector)
         self.projections = CustomProjections(index, self._reading.page)
         limits = EventLimits(min(max_event_bytes, log.max_event_bytes or max_event_bytes), max_message_bytes)
-        self._commits = GroupCommit(log, index, self.projector, limits, note=self._note)
+        note = None if witness is None else witness.note
+        self._commits = GroupCommit(log, index, self.projector, limits, note=note)
         self._on_close = on_close
         self._pid = os.getpid()
         self._damaged: set[int] = set()
@@ -162,10 +172,6 @@ class Store:
                     seen.position,
                 )
 
-    def _note(self, last: Recorded) -> None:
-        if self._witness is not None:
-            self._witness.note(last.position, last.hash)
-
     def snapshot(self, _chats: ChatsToRead = NO_CHATS, /) -> AbstractContextManager[Snapshot]:
         """The index as it is now, whichever chats are read."""
         self.check_open()
@@ -173,12 +179,13 @@ class Store:
 
     def execute(
         self,
-        streams: StreamKind[S],
+        streams: StreamKind[R],
         key: str,
-        decide: Decision[S],
+        decide: Decision[R],
         *,
         kind: EventKind | None = None,
         timeout_s: float = RETRY_S,
+        view: View | None = None,
     ) -> list[Recorded]:
         """
         Decide on a stream's present state, write, and apply: again, while others write to the stream in between.
@@ -191,7 +198,7 @@ class Store:
 
         A command with the id of one that was carried out before (see `context`) changes nothing. `kind` is the first event
         that the command writes; None for one that cannot be told from others and heeds no command id: its decision must
-        change nothing when it is repeated.
+        change nothing when it is repeated. It is made on the stream as `view` shows it, if there is one.
 
         Returns:
             The events that were written, now or then; none when there was nothing to do.
@@ -202,10 +209,12 @@ class Store:
             CorruptStateError: The same, because the index does not show events of the chat that it has read.
             LogUnavailableError: No answer; the outcome is unknown, repeating the call is safe.
         """
-        return self.execute_on_stream(_on_stream(streams, key, decide), kind=kind, timeout_s=timeout_s)
+        self.check_open()
+        command = Command(streams.stream_of(key), streams, key, decide, kind, view)
+        return self._carry_out(command, time.monotonic() + timeout_s)
 
     def begin(
-        self, streams: StreamKind[S], decisions: Sequence[tuple[str, Decision[S]]]
+        self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]], *, view: View | None = None
     ) -> list[Callable[[], list[Recorded]]]:
         """
         Begin what `execute` does for each key and decision, in another thread and in as few batches as the log allows.
@@ -213,78 +222,60 @@ class Store:
         Returns for each, in order, what waits for the outcome, to be called once. The keys differ from each other; the decisions
         are made on the same state, so none may depend on what another writes.
         """
-        return self.begin_on_streams([_on_stream(streams, key, decide) for key, decide in decisions])
-
-    def execute_on_stream(
-        self, decision: OnStream[S], *, kind: EventKind | None, timeout_s: float = RETRY_S
-    ) -> list[Recorded]:
-        """Decide, write and apply as `execute` does, on any stream."""
-        self.check_open()
-        return self._carry_out(decision, kind, time.monotonic() + timeout_s)
-
-    def begin_on_streams(self, decisions: Sequence[OnStream[S]]) -> list[Callable[[], list[Recorded]]]:
-        """Begin what `execute_on_stream` does for each of them, as `begin` does."""
         self.check_open()
         deadline = time.monotonic() + RETRY_S
-        commands = [Command(*decision, None) for decision in decisions]
-        self._commits.submit(*commands)
-        return [
-            partial(self._carry_out, decision, None, deadline, begun)
-            for decision, begun in zip(decisions, commands, strict=True)
+        queued = [
+            QueuedCommand(Command(streams.stream_of(key), streams, key, decide, None, view))
+            for key, decide in decisions
         ]
+        self._commits.submit(*queued)
+        return [partial(self._carry_out, begun.command, deadline, begun) for begun in queued]
 
-    def _carry_out(
-        self, decision: OnStream[S], kind: EventKind | None, deadline: float, begun: Command | None = None
-    ) -> list[Recorded]:
-        """Carry out a command, again while races are lost; the first time it may have begun already."""
-        attempts, end, stream_id = 0, None, decision[0]
-        confirmed: int | None = None
-        while True:
-            attempts += 1
-            command = begun or Command(*decision, kind)
-            carry_out = self._commits.finish if begun else self._commits.carry_out
-            begun = None
-            try:
-                carry_out(command)
-            except LostRaceError:
-                end = self._await_other(stream_id, attempts, deadline)
-                continue
-            except (InvalidValueError, LedgerClosedError):
-                raise
-            except ChatledgerError:
-                if command.encoded:
-                    raise
-                if confirmed is None:
-                    self.log.committed_position()  # else one of several servers may say where it ends that is behind
-                    confirmed = end = self._end(None)
-                if command.position >= confirmed:
-                    raise
-                continue
-            if command.known is not None:
-                return self._repeated(stream_id, command.known, kind)
-            if not command.written and command.position < (end := self._end(end)):
-                continue
-            return command.written
-
-    def _end(self, seen: int | None) -> int:
-        """
-        Where the log ended at some moment of a call; `seen`, if that was looked for before.
-
-        The state may be behind what others wrote before the call, so only what was decided there can be no. To look again would
-        keep the call from returning as long as others write.
-        """
-        return self.projector.catch_up() if seen is None else seen
-
-    def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> Command:
+    def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> QueuedCommand:
         """
         Begin what `execute` does, in another thread, and return at once; `on_end` is called there when it is over.
 
         Only what it wrote, or an error although there was something to write, is its answer; else `execute` finds out why.
         """
         self.check_open()
-        command = Command(chat_id, lambda snapshot: snapshot.chat(chat_id), decide, kind, on_end)
-        self._commits.submit(command)
-        return command
+        queued = QueuedCommand(Command(chat_id, CHATS, chat_id, decide, kind), on_end)
+        self._commits.submit(queued)
+        return queued
+
+    def _carry_out(self, command: Command, deadline: float, begun: QueuedCommand | None = None) -> list[Recorded]:
+        """Carry out a command, again while it is not certain; the first time it may have begun already."""
+        attempts, end, is_confirmed = 0, None, False
+        while True:
+            attempts += 1
+            try:
+                decided, written = self._commits.carry_out(command, begun)
+            except LostRaceError:
+                end = self._await_other(command.stream, attempts, deadline)
+                continue
+            finally:
+                begun = None
+            if written:
+                return written
+            if decided.known is not None:
+                return self._repeated(command.stream, decided.known, command.kind)
+            refusal = decided.refusal
+            # The state may be behind what others wrote before the call, so only what was decided at the end of the log can be
+            # no. That end is looked for once: a call that looked again would not return as long as others write.
+            if not isinstance(refusal, InvalidValueError | LedgerClosedError):  # which no state makes valid
+                if refusal is not None and not is_confirmed:
+                    # One of several servers may say where the log ends that is behind; a refusal is final for the caller.
+                    self.log.committed_position()
+                    end, is_confirmed = self.projector.catch_up(), True
+                elif end is None:
+                    end = self.projector.catch_up()
+                if decided.position < end:
+                    continue
+            if refusal is None:
+                return []
+            try:
+                raise refusal
+            finally:
+                del refusal, decided  # they refer to this frame
 
     def _repeated(self, stream_id: str, positions: tuple[int, int], kind: EventKind | None) -> list[Recorded]:
         """The events of a command that was carried out before."""
@@ -467,7 +458,3 @@ class Store:
         self.index.close()
         for action in self._on_close:
             action()
-
-
-def _on_stream(streams: StreamKind[S], key: str, decide: Decision[S]) -> OnStream[S]:
-    return streams.stream_of(key), lambda snapshot: snapshot.stream(streams, key), decide

@@ -96,7 +96,7 @@ def install(fault: Fault, ledger: Ledger) -> None:
     store = internals(ledger)
     fault.around(store.log, "append")
     fault.around(store.projector, "take")
-    fault.around(Command, "look")
+    fault.around(Command, "decided")
     fault.around(index_module, "apply_events")
     fault.around(ChatWriter, "apply")
     fault.around(ChatWriter, "flush")

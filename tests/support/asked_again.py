@@ -22,9 +22,10 @@ from tests.support.ledger_world import ROOT
 
 from chatledger.domain.chat.events import Body
 from chatledger.domain.errors import ChatledgerError
-from chatledger.infra.store.commands import OnStream
+from chatledger.infra.store.commands import View
 from chatledger.infra.store.store import Store
 from chatledger.projections.index import Index
+from chatledger.projections.log.kinds import CHATS, StreamKind
 from chatledger.projections.projector import Projector
 from chatledger.projections.snapshot import Snapshot
 
@@ -53,36 +54,40 @@ class Asked:
         index.rebuild(lambda _after: ())
         return index
 
-    def again(self, store: Store, decision: OnStream[Any]) -> OnStream[Any]:
-        """Return a decision that is asked on an empty stream, on an earlier state, and then twice on the present one."""
-        stream, read, decide = decision
+    def again(
+        self, store: Store, streams: StreamKind[Any], key: str, decide: Decide, view: View | None
+    ) -> tuple[Decide, View]:
+        """Return a decision that is asked on an empty stream, on an earlier state, and then twice on the present one; and its view."""
         self.sites.add(_site())
         position = 0
 
-        def read_noting(snapshot: Snapshot) -> Any:
+        def seen(snapshot: Snapshot) -> Any:
+            return snapshot if view is None else view(snapshot)
+
+        def noting(snapshot: Snapshot) -> Any:
             nonlocal position
             position = snapshot.state.position
-            return read(snapshot)
+            return seen(snapshot)
 
         def decide_again(state: Any, now: int) -> list[Body]:
             expected = _outcome(_fresh(decide, {}), state, now)
             with self._lock:
                 for index in (self._empty, self._older(store)):
                     with contextlib.suppress(ChatledgerError), index.snapshot() as snapshot:
-                        _outcome(decide, read(snapshot), now)
+                        _outcome(decide, seen(snapshot).stream(streams, key), now)
                 self._follow(store, position)
             for _ in range(2):  # others may have written elsewhere
                 outcome = _outcome(decide, state, now)
                 if _comparable(outcome) != _comparable(expected):
                     pytest.fail(
                         f"{_name(decide)} keeps something between two calls: after others it decides {outcome!r:.800} on "
-                        f"{stream!r}, at first {expected!r:.800}"
+                        f"{key!r}, at first {expected!r:.800}"
                     )
             if isinstance(outcome, Exception):
                 raise outcome
             return outcome
 
-        return stream, read_noting, decide_again
+        return decide_again, noting
 
     def _older(self, store: Store) -> Index:
         """An index that stands where the one of a store stood at its decision before."""
@@ -105,20 +110,39 @@ def asking_again() -> Generator[Asked]:
     """Ask each decision of each store again."""
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:
         asked = Asked(Path(folder))
-        execute, begin, submit = Store.execute_on_stream, Store.begin_on_streams, Store.submit
+        execute, begin, submit = Store.execute, Store.begin, Store.submit
 
-        def execute_again(store: Store, decision: OnStream[Any], **options: Any) -> Any:
-            return execute(store, asked.again(store, decision), **options)
+        def execute_again(
+            store: Store,
+            streams: StreamKind[Any],
+            key: str,
+            decide: Decide,
+            *,
+            view: View | None = None,
+            **options: Any,
+        ) -> Any:
+            again, noting = asked.again(store, streams, key, decide, view)
+            return execute(store, streams, key, again, view=noting, **options)
 
-        def begin_again(store: Store, decisions: Iterable[OnStream[Any]]) -> Any:
-            return begin(store, [asked.again(store, one) for one in decisions])
+        def begin_again(
+            store: Store,
+            streams: StreamKind[Any],
+            decisions: Iterable[tuple[str, Decide]],
+            *,
+            view: View | None = None,
+        ) -> Any:
+            waits: list[Callable[[], Any]] = []
+            for key, decide in decisions:
+                again, noting = asked.again(store, streams, key, decide, view)
+                waits += begin(store, streams, [(key, again)], view=noting)
+            return waits
 
         def submit_again(store: Store, chat_id: str, decide: Decide, *options: Any) -> Any:
-            _, _, again = asked.again(store, (chat_id, lambda snapshot: snapshot.chat(chat_id), decide))
+            again, _ = asked.again(store, CHATS, chat_id, decide, None)
             return submit(store, chat_id, again, *options)
 
-        monkeypatch.setattr(Store, "execute_on_stream", execute_again)
-        monkeypatch.setattr(Store, "begin_on_streams", begin_again)
+        monkeypatch.setattr(Store, "execute", execute_again)
+        monkeypatch.setattr(Store, "begin", begin_again)
         monkeypatch.setattr(Store, "submit", submit_again)
         with contextlib.closing(asked):
             yield asked

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from eventsourcing.persistence import Notification
 
 from chatledger.domain.chat.events import Body, MessagesAppended, Recorded
@@ -12,7 +13,6 @@ from chatledger.domain.log.large_data import Reference
 from chatledger.domain.values import Branch
 from chatledger.projections.index import Index
 from chatledger.projections.log.kinds import CHATS, KIND_OF_FAMILY, kind_of
-from chatledger.projections.snapshot import Snapshot
 
 from ...ledger.drafts import new_id
 from ...ledger.interchange import exported_chat
@@ -186,15 +186,11 @@ class Salvage:
         kind = kind_of(stream)
         gap = f"Lost versions of the chat: {describe_ranges(ranges_of(gaps))}"
 
-        def read(snapshot: Snapshot) -> Any:
-            # A chat that lost events before is written to by nobody, and not by a repair either.
-            snapshot.refuse(stream)
-            return kind.read(snapshot.tables, snapshot.txn, stream)
-
         def decide(state: Any, _now: int) -> list[Body]:
             return REFITTINGS[kind.name](recorded, state, gap)
 
-        return store.execute_on_stream((stream, read, decide), kind=None)
+        # Known by its stream: the key of a state stands in its first event alone, which may be what was lost.
+        return store.execute(msgspec.structs.replace(kind, stream_of=str), stream, decide)
 
     def kept(self) -> tuple[KeptEvents, ...]:
         """Return the kept events, by chat."""

@@ -8,7 +8,7 @@ from typing import Final, Never
 
 import msgspec
 
-from chatledger.domain.chat.events import MEMBER_BODIES, Body, Recorded, StreamDeleted
+from chatledger.domain.chat.events import MEMBER_BODIES, Recorded, StreamDeleted
 from chatledger.domain.chat.members import User
 from chatledger.domain.log.shares import owner_named
 from chatledger.domain.log.tombstones import is_member_of_deleted, is_owner_of_deleted, owner_digest
@@ -21,7 +21,7 @@ from ...log.bookmarks import Bookmark, bookmark_key
 from ...log.envelope import acting_unless_named
 from ...log.live import LiveStreams
 from ...log.port import READ_PAGE
-from ...store.commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind, OnStream
+from ...store.commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind
 from ...store.meaning import Meaning
 from ...store.task_writes import TaskWriteBuffer
 from ...store.temp_folders import Scratch
@@ -267,27 +267,25 @@ class UserStore(UserRefusals):
             AlreadyExistsError: It would use an id that is taken.
         """
         with acting_unless_named(self._user.id):
-            return self._whole.execute_on_stream(self._restricted(streams, key, decide), kind=kind, timeout_s=timeout_s)
+            permitted = self._permitted(streams, decide)
+            return self._whole.execute(streams, key, permitted, kind=kind, timeout_s=timeout_s, view=self._view)
 
     def begin(
         self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]
     ) -> list[Callable[[], list[Recorded]]]:
         """Implement `StorePort.begin`; what is begun is refused as by `execute`."""
         with acting_unless_named(self._user.id):
-            waits = self._whole.begin_on_streams([self._restricted(streams, *decision) for decision in decisions])
+            permitted = [(key, self._permitted(streams, decide)) for key, decide in decisions]
+            waits = self._whole.begin(streams, permitted, view=self._view)
             # A decision that lost a race is made again by the thread that waits for it, which must act in the same name.
             return [partial(copy_context().run, wait) for wait in waits]
 
-    def _restricted(self, streams: StreamKind[R], key: str, decide: Decision[R]) -> OnStream[R]:
-        """Return the stream of a key, what reads it and the decision on it, as the user may make it."""
+    def _view(self, snapshot: Snapshot) -> UserSnapshot:
+        return UserSnapshot(snapshot, self._user)
 
-        def read(snapshot: Snapshot) -> R:
-            return UserSnapshot(snapshot, self._user).stream(streams, key)
-
-        def decide_permitted(state: R, now: int) -> list[Body]:
-            return streams.permitted(state, decide(state, now), self._user)
-
-        return streams.stream_of(key), read, decide_permitted
+    def _permitted(self, streams: StreamKind[R], decide: Decision[R]) -> Decision[R]:
+        """Return a decision as the user may make it."""
+        return lambda state, now: streams.permitted(state, decide(state, now), self._user)
 
     catch_up = passed_on(WholeStore.catch_up, _store_of_all)
     check_open = passed_on(WholeStore.check_open, _store_of_all)

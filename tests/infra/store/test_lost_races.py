@@ -21,6 +21,7 @@ from chatledger.errors import ChatExistsError, ChatNotFoundError
 from chatledger.infra.ledger.scopes.user_store import UserStore
 from chatledger.infra.log.port import LostRaceError
 from chatledger.infra.store.commands import Command, Decide
+from chatledger.infra.store.group_commit import GroupCommit
 from chatledger.infra.store.store import Store
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.keys import id_key
@@ -77,9 +78,9 @@ def in_another_thread(work: Callable[[], object]) -> None:
 
 def overtake(store: Store, chat_id: str, decide: Decide) -> None:
     """Write to a chat without waiting for who writes now, as another process does."""
-    command = Command(chat_id, lambda snapshot: snapshot.chat(chat_id), decide, None)
-    store._commits._decide_alone(command)
-    store._commits._write_alone(command)
+    limits = store._commits._limits
+    others = GroupCommit(store.log, store.index, store.projector, limits, note=None)
+    others.carry_out(Command(chat_id, CHATS, chat_id, decide, None))
 
 
 def retitle(state: IndexedChat, now: int) -> list[Body]:
