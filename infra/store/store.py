@@ -263,11 +263,10 @@ class Store:
             # no. That end is looked for once: a call that looked again would not return as long as others write.
             if not isinstance(refusal, InvalidValueError | LedgerClosedError):  # which no state makes valid
                 if refusal is not None and not is_confirmed:
-                    # One of several servers may say where the log ends that is behind; a refusal is final for the caller.
-                    self.log.committed_position()
-                    end, is_confirmed = self.projector.catch_up(), True
+                    # A refusal is final for the caller, and one of several servers may be behind.
+                    end, is_confirmed = self.projector.catch_up(self.log.committed_position()), True
                 elif end is None:
-                    end = self.projector.catch_up()
+                    end = self.projector.catch_up(self.log.last_position())
                 if decided.position < end:
                     continue
             if refusal is None:
@@ -291,7 +290,7 @@ class Store:
 
     def _await_other(self, stream_id: str, attempts: int, deadline: float) -> int:
         """Take in what another writer wrote to the chat, and give it a moment when it writes a lot; how far the index is."""
-        end = self.projector.catch_up()
+        end = self.projector.catch_up(self.log.last_position())  # and not what they write meanwhile
         is_over = time.monotonic() > deadline
         if is_over or attempts % _CHECKED_ATTEMPTS == 0:
             self._check_head(stream_id)

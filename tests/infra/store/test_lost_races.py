@@ -212,6 +212,30 @@ def test_a_refusal_by_an_old_end_of_the_log(tmp_path: Path, monkeypatch: pytest.
         assert asked == [1]
 
 
+def test_a_write_waits_for_its_own_events_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others write whenever the log is read. Who followed them to the end of the log, which moves on, waited until they paused."""
+    location = f"sqlite:///{tmp_path}/log.db"
+    with (
+        chatledger.open(location, index=tmp_path / "one") as ledger,
+        chatledger.open(location, index=tmp_path / "other") as other,
+    ):
+        ledger.create_chat("c", "ada")
+        other.create_chat("busy", "ada")
+        log = store_behind(ledger).log
+        read, left, reads = log.read, iter(range(30)), list[int]()
+
+        def read_busily(after: int, *limit: int) -> Any:
+            if threading.current_thread() is threading.main_thread() and next(left, None) is not None:
+                reads.append(after)
+                other.append("busy", [user("more")])
+            return read(after, *limit)
+
+        monkeypatch.setattr(log, "read", read_busily)
+        ledger.append("c", [user("hello")])
+
+        assert len(reads) < 5
+
+
 def test_pauses_stay_short_however_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thirty seconds have room for more than a thousand attempts."""
     pauses: list[float] = []
