@@ -1,6 +1,6 @@
 """Decisions on messages. Messages never change: an id that is stored already is either the same message or refused."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -19,7 +19,7 @@ from ..errors import (
     WrongChatError,
 )
 from ..forms.detect import API_FORMS, form_of
-from ..limits import check_id, check_optional_id, check_time, data_copy, json_copy, same_json
+from ..limits import check_id, check_time, data_copy, json_copy, same_json
 from ..packing import pack
 from ..values import OWNER, UI, AnyHead, Branch, Message, NewMessage
 from .decide_chats import decide_update_chat, require_chat
@@ -29,11 +29,11 @@ from .state import ChatState
 
 def decide_append(
     state: ChatState,
-    drafts: Sequence[NewMessage],
+    now: int,
     *,
+    drafts: Sequence[NewMessage],
     branch: str | None,
     expected_head: str | UnsetType | None,
-    now: int,
     skips_stored: bool = False,
     chat_metadata: dict[str, Any] | None = None,
 ) -> list[Body]:
@@ -50,43 +50,29 @@ def decide_append(
         MessageConflictError: An id is stored with other content or elsewhere.
         InvalidValueError: A value breaks a rule.
     """
-    check_expected(expected_head, "expected_head")
+    if expected_head is not UNSET:
+        check_expected(expected_head, "expected_head")
     messages = [check_message(draft, now) for draft in drafts]
     target = find_branch(state, branch)
     if len(messages) > 1:
         state.look_up(message.id for message in messages)
+    # Looked for once: whether a message repeats a stored one, and whether its id is taken, are the same question.
+    stored = {message.id: state.message(message.id) for message in messages}
     if skips_stored:
-        messages = [message for message in messages if not _is_stored_chain(state, [message], target)]
+        messages = [message for message in messages if not _is_stored_chain(state, [message], stored, target)]
     described = [] if chat_metadata is None else decide_update_chat(state, merged_metadata=chat_metadata)
     if not drafts:
         return described
-    if not messages or _is_stored_chain(state, messages, target):
+    if not messages or _is_stored_chain(state, messages, stored, target):
         return []
-    return [_chained(state, messages, target, expected_head), *described]
-
-
-def check_expected(head: Any, what: str) -> None:
-    """Raise `InvalidValueError` unless it is the id of a message, None for an empty branch, or says that any will do."""
-    if not isinstance(head, str | UnsetType | AnyHead | None):
-        hint = "; give its id" if isinstance(head, Message) else ""
-        msg = f"{what} must be the id of a message, or None for an empty branch, not {type(head).__name__}{hint}"
-        raise InvalidValueError(msg)
-
-
-def _chained(
-    state: ChatState, messages: Sequence[Message], target: Branch, expected_head: str | UnsetType | None
-) -> MessagesAppended:
-    """The messages one after the other on a branch."""
-    head = target.head_message_id
+    head = parent_id = target.head_message_id
     if expected_head is not UNSET and expected_head != head:
         raise HeadConflictError(state.chat_id, target.name, expected=expected_head, actual=head)
-    seen: set[str] = set()
     chained: list[Message] = []
-    parent_id = head
     for message in messages:
         if message.parent_id == message.id:
             raise SelfParentError(message.id)
-        if message.id in seen or state.has_message(message.id):
+        if stored[message.id] is not None:
             raise MessageConflictError(message.id, chat_id=state.chat_id)
         if state.is_elsewhere(message.id):
             raise MessageConflictError(message.id, chat_id=state.chat_id, other_chat=True)
@@ -98,11 +84,20 @@ def _chained(
                 "messages with parents of their own are added, not appended"
             )
             raise InvalidValueError(msg)
-        _check_reply(state, message.reply_to, seen)
+        if message.reply_to is not None:
+            _check_reply(state, message.reply_to, stored)
         chained.append(msgspec.structs.replace(message, parent_id=parent_id))
-        seen.add(message.id)
+        stored[message.id] = message  # for the next ones of the call: an id that is given twice is a conflict, too
         parent_id = message.id
-    return MessagesAppended(tuple(chained), target.number, head, parent_id)
+    return [MessagesAppended(tuple(chained), target.number, head, parent_id), *described]
+
+
+def check_expected(head: Any, what: str) -> None:
+    """Raise `InvalidValueError` unless it is the id of a message, None for an empty branch, or says that any will do."""
+    if not isinstance(head, str | UnsetType | AnyHead | None):
+        hint = "; give its id" if isinstance(head, Message) else ""
+        msg = f"{what} must be the id of a message, or None for an empty branch, not {type(head).__name__}{hint}"
+        raise InvalidValueError(msg)
 
 
 def _misplaced(state: ChatState, message_id: str, parent_id: str, target: Branch) -> ChatledgerError:
@@ -155,7 +150,8 @@ def missing_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: int
         parent_id = message.parent_id
         if parent_id is not None and parent_id not in added and not state.has_message(parent_id):
             raise ParentNotFoundError(message.id, parent_id=parent_id, chat_id=state.chat_id)
-        _check_reply(state, message.reply_to, added)
+        if message.reply_to is not None:
+            _check_reply(state, message.reply_to, added)
         added[message.id] = message
     return list(added.values())
 
@@ -172,32 +168,30 @@ def check_message(draft: Any, now: int) -> Message:
         raise InvalidValueError(msg)
     for field in ("parent_id", "type", "sender_id", "agent_id", "reply_to", "copied_from"):
         value = getattr(draft, field)
-        if value is not None:
+        if value is not None and value != "message":  # the type of nearly all
             check_id(value, f"{field} of {what}")
+    data: Any = draft.data
+    form = form_of(data) if draft.form is UNSET else draft.form
+    if isinstance(form, str) and form in API_FORMS:
+        if not isinstance(data, dict):
+            msg = f"data of {what} must be an object, as the form {form!r} has it, not {type(data).__name__}"
+            raise InvalidValueError(msg)
+    elif form is not None:
+        check_id(form, f"form of {what}")
     return Message(
         id=message_id,
         parent_id=draft.parent_id,
         name=check_id(draft.name, f"name of {what}"),
         type=draft.type,
-        data=data_copy(draft.data, f"data of {what}"),
+        data=data_copy(data, f"data of {what}"),
         created_at=now if draft.created_at is None else check_time(draft.created_at, f"created_at of {what}"),
         sender_id=draft.sender_id,
         agent_id=draft.agent_id,
         reply_to=draft.reply_to,
         copied_from=draft.copied_from,
-        form=_form_of(draft, what),
+        form=form,
         notes=None if draft.metadata is None else _notes_of(draft.metadata, what),
     )
-
-
-def _form_of(draft: NewMessage, what: str) -> str | None:
-    if draft.form is UNSET:
-        return form_of(draft.data)
-    form = check_optional_id(draft.form, f"form of {what}")
-    if form in API_FORMS and not isinstance(draft.data, dict):
-        msg = f"data of {what} must be an object, as the form {form!r} has it, not {type(draft.data).__name__}"
-        raise InvalidValueError(msg)
-    return form
 
 
 def _notes_of(metadata: Any, what: str) -> dict[str, Any] | None:
@@ -239,22 +233,24 @@ def find_branch(state: ChatState, name: str | None) -> Branch:
     return stored
 
 
-def _is_stored_chain(state: ChatState, messages: Sequence[Message], branch: Branch) -> bool:
-    """Whether these messages follow one another on the branch's chain already."""
+def _is_stored_chain(
+    state: ChatState, messages: Sequence[Message], stored: Mapping[str, Message | None], branch: Branch
+) -> bool:
+    """Whether these messages follow one another on the branch's chain already; `stored` has what the chat has under their ids."""
     previous: Message | None = None
     for message in messages:
-        stored = state.message(message.id)
-        if stored is None or not is_same_message(stored, message):
+        same = stored[message.id]
+        if same is None or not is_same_message(same, message):
             return False
-        if message.parent_id is not None and message.parent_id != stored.parent_id:
+        if message.parent_id is not None and message.parent_id != same.parent_id:
             return False
-        if previous is not None and stored.parent_id != previous.id:
+        if previous is not None and same.parent_id != previous.id:
             return False
-        previous = stored
+        previous = same
     head = branch.head_message_id
     return previous is not None and head is not None and state.is_ancestor(previous.id, head)
 
 
-def _check_reply(state: ChatState, target: str | None, earlier: Container[str]) -> None:
-    if target is not None and target not in earlier and not state.has_message(target):
+def _check_reply(state: ChatState, target: str, earlier: Mapping[str, Message | None]) -> None:
+    if earlier.get(target) is None and not state.has_message(target):
         raise MessageNotFoundError(target, chat_id=state.chat_id)

@@ -291,7 +291,7 @@ def _appended(
     if answer is None:
         return []
     draft = _signed(answer.draft, trigger_message_id, assistant_id)
-    bodies = decide_append(state, [draft], branch=answer.branch, expected_head=UNSET, now=now)
+    bodies = decide_append(state, now, drafts=[draft], branch=answer.branch, expected_head=UNSET)
     return [body for body in bodies if isinstance(body, MessagesAppended)]
 
 

@@ -104,16 +104,22 @@ def ui_message(role: str, text: str, message_id: str) -> UIMessage:
 
 
 def message_fragment(
-    name: str, codec: Codec, message_id: str, *, metadata: Mapping[str, Any] | None = None
+    name: str,
+    codec: Codec,
+    message_id: str,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    has_new_id: bool = False,
 ) -> Fragment:
-    """A fragment that is stored in the conversation under this name and id."""
+    """A fragment that is stored in the conversation under this name and id, which may be one that was made for it."""
     return Fragment(
         name,
-        id=check_id(message_id, "message id"),
+        id=message_id if has_new_id else check_id(message_id, "message id"),
         type="message",
         persist=True,
         codec=codec,
         metadata=dict(metadata or {}),
+        has_new_id=has_new_id,
     )
 
 
@@ -124,6 +130,7 @@ def from_ui_message(
     role: str | None = None,
     notes: dict[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
+    has_new_id: bool = False,
 ) -> Fragment:
     """
     A fragment of a UIMessage, with copied parts, under `message_id`.
@@ -134,6 +141,7 @@ def from_ui_message(
         role: Replaces the role of the message; kept when None.
         notes: What to keep beside it.
         metadata: Of the fragment; see `attribution`.
+        has_new_id: Whether the id was made for it.
 
     Raises:
         InvalidValueError: It is no UIMessage.
@@ -144,7 +152,8 @@ def from_ui_message(
     mapping = cast("Mapping[str, Any]", value)
     name = mapping["role"] if role is None else role
     copied = {**mapping, "id": message_id, "role": name, "parts": _copied_parts(mapping["parts"])}
-    return message_fragment(name, StoredCodec({"id": message_id, **copied}, UI, notes), message_id, metadata=metadata)
+    codec = StoredCodec({"id": message_id, **copied}, UI, notes)
+    return message_fragment(name, codec, message_id, metadata=metadata, has_new_id=has_new_id)
 
 
 def last_assistant_message(content: str) -> Fragment:
@@ -207,8 +216,10 @@ def draft_of(fragment: Fragment) -> NewMessage:
     fields: dict[str, Any] = {_TYPE: fragment.type}
     fields |= {name: fragment.metadata[name] for name in (*ATTRIBUTION, _TYPE) if name in fragment.metadata}
     codec = fragment.codec
-    if isinstance(codec, StoredCodec):
-        fields |= {"form": codec.form, "metadata": codec.notes}
+    if (
+        isinstance(codec, StoredCodec) and fragment.lazy is None
+    ):  # the data are there, and no code of users is called for them
+        return NewMessage(fragment.name, codec.data, codec.form, id=fragment.id, metadata=codec.notes, **fields)
     return NewMessage(fragment.name, stored_form(fragment), id=fragment.id, **fields)
 
 

@@ -458,11 +458,11 @@ def encode_event(event: Event[Any], salts: Iterator[bytes]) -> EncodedEvent:
 
     `salts` has 16 random bytes for each slot, never used before.
     """
-    body = event.body
-    packed = (
-        _Packed(body, *_pack(body, event.occurred_at, salts)) if isinstance(body, MessagesAppended) else _Packed(body)
-    )
-    return _joined(event, _pack_head(event, salts), packed)
+    body: Body = event.body
+    parts, large = _pack(body, event.occurred_at, salts) if isinstance(body, MessagesAppended) else ([], {})
+    head = _pack_head(event, salts)
+    beside = chain.from_iterable(part.large for part in large.values())
+    return EncodedEvent(event, body.TOPIC, join(head, parts), hash_of(head, parts), tuple(beside))
 
 
 def encode_events(
@@ -491,10 +491,10 @@ def encode_events(
     for body in bodies:
         if isinstance(body, MessagesAppended):
             parts, large = _pack(body, occurred_at, salts)
-            largest = max((part.data_size for part in large.values()), default=0)
+            largest = max([part.data_size for part in large.values()]) if large else 0
             if largest > message_limit_bytes:
                 raise PayloadTooLargeError(stream_id, size_bytes=largest, limit_bytes=message_limit_bytes)
-            packed.extend(_split(_Packed(body, parts, large), occurred_at, limit_bytes - _HEAD_ALLOWANCE))
+            packed += _split(_Packed(body, parts, large), occurred_at, limit_bytes - _HEAD_ALLOWANCE)
         else:
             packed.append(_Packed(body))
     encoded: list[EncodedEvent] = []
@@ -513,23 +513,17 @@ def encode_events(
             command_id=envelope.command_id,
         )
         head = _pack_head(event, salts)
-        joined = _joined(event, head, entry)
-        if len(joined.state) + (len(entry.parts) + 1) * _MOST_GROWTH > limit_bytes:
-            size = len(joined.state) + sum(map(_growth, (head, *entry.parts)))
-            if size > limit_bytes:
-                raise PayloadTooLargeError(stream_id, size_bytes=size, limit_bytes=limit_bytes)
-        previous_hash = joined.hash
-        encoded.append(joined)
+        state = join(head, entry.parts)
+        may_exceed = len(state) + (len(entry.parts) + 1) * _MOST_GROWTH > limit_bytes
+        if may_exceed and (size := len(state) + sum(map(_growth, (head, *entry.parts)))) > limit_bytes:
+            raise PayloadTooLargeError(stream_id, size_bytes=size, limit_bytes=limit_bytes)
+        previous_hash = hash_of(head, entry.parts)
+        beside = chain.from_iterable(part.large for part in entry.large.values())
+        encoded.append(EncodedEvent(event, entry.body.TOPIC, state, previous_hash, tuple(beside)))
     if len(encoded) < len(packed):
         msg = f"{len(packed)} events need an id each"
         raise ValueError(msg)
     return encoded
-
-
-def _joined(event: Event[Any], head: RawPart, packed: _Packed) -> EncodedEvent:
-    _, parts, large = packed
-    beside = tuple(chain.from_iterable(part.large for part in large.values())) if large else ()
-    return EncodedEvent(event, event.body.TOPIC, join(head, parts), hash_of(head, parts), beside)
 
 
 def _pack_head(event: Event[Any], salts: Iterator[bytes]) -> RawPart:

@@ -79,13 +79,15 @@ def leaves_of(parts: Iterable[RawPart]) -> list[bytes]:
     Raises:
         CorruptStateError: A slot is none.
     """
-    return [leaf_hash(*part) for part in parts]
-
-
-def leaf_hash(structure: bytes, who: bytes, what: bytes) -> bytes:
-    """Return the hash of a part. Raises `CorruptStateError` when a slot is none."""
-    content = COMMITTED + sha256(what).digest() if what[:3] in _SALTED else committed(what)
-    return sha256(b"\x10" + structure + (who if who == NOTHING else committed(who)) + content).digest()
+    leaves: list[bytes] = []
+    for structure, who, what in parts:
+        # Every event that is written passes here: the usual slots, salted content and nothing, cost no call.
+        if what[:3] in _SALTED:
+            content = COMMITTED + sha256(what).digest()
+        else:
+            content = what if what == NOTHING else committed(what)
+        leaves.append(sha256(b"\x10" + structure + (who if who == NOTHING else committed(who)) + content).digest())
+    return leaves
 
 
 def parts_root(leaves: Sequence[bytes]) -> bytes:
@@ -105,8 +107,8 @@ def hash_of(head: RawPart, parts: Sequence[RawPart]) -> bytes:
     Raises:
         CorruptStateError: A slot is none.
     """
-    head_leaf, *leaves = leaves_of((head, *parts))
-    return hash_of_root(head_leaf, len(leaves), parts_root(leaves))
+    leaves = leaves_of((head, *parts))
+    return hash_of_root(leaves[0], len(parts), parts_root(leaves[1:]))
 
 
 def hash_of_root(head_leaf: bytes, count: int, root: bytes) -> bytes:
@@ -137,9 +139,11 @@ def take_apart(state: bytes) -> RawEvent:
         version, head, parts = _decode(state)
     except DECODE_ERRORS as error:
         raise _no_event(state) from error
-    raw_head, *raw_parts = [(bytes(part.structure), bytes(part.who), bytes(part.what)) for part in (head, *parts)]
-    _check_frame(state, version, len(parts), sum([len(slot) for part in (raw_head, *raw_parts) for slot in part]))
-    return RawEvent(raw_head, raw_parts)
+    raw = [(bytes(part.structure), bytes(part.who), bytes(part.what)) for part in (head, *parts)]
+    _check_frame(
+        state, version, len(parts), sum([len(structure) + len(who) + len(what) for structure, who, what in raw])
+    )
+    return RawEvent(raw[0], raw[1:])
 
 
 def _check_frame(state: bytes, version: int, count: int, size: int) -> None:
@@ -167,7 +171,7 @@ def event_hash(state: bytes) -> bytes:
         raise _no_event(state) from error
     leaves: list[bytes] = []
     size = 0
-    # All events are read by this, so `leaf_hash` stands here once more.
+    # All events are read by this, so `leaves_of` stands here once more: a list of raw parts in between takes 1.5 us of 4.5.
     for part in (head, *parts):
         structure, who, what = bytes(part.structure), bytes(part.who), bytes(part.what)
         size += len(structure) + len(who) + len(what)

@@ -147,19 +147,19 @@ def as_draft(value: MessageLike, *, form: str | None = None, default_id: str | N
     Raises:
         InvalidValueError: It is no message, or its shape does not tell its form.
     """
-    if isinstance(value, Fragment) and value.type != "message":
-        return cast("NewMessage", value)  # refused where it is decided on
     if isinstance(value, NewMessage):
         if value.id is not None:
             return value
         return msgspec.structs.replace(value, id=new_id() if default_id is None else default_id)
-    fragment: Any = adopted(value, form)
+    fragment: Any = value if isinstance(value, Fragment) else adopted(value, form)
     if not isinstance(fragment, Fragment):
         msg = (
             f"expected a message, not {type(value).__name__}: text is made one by chatledger.user(text) or assistant(text), "
             "other data by NewMessage(name, data)"
         )
         raise InvalidValueError(msg)
+    if fragment.type != "message":
+        return cast("NewMessage", fragment)  # refused where it is decided on
     draft = draft_of(fragment)
     return draft if default_id is None or not fragment.has_new_id else msgspec.structs.replace(draft, id=default_id)
 
@@ -198,21 +198,19 @@ def adopted(value: Any, form: str | None = None) -> Any:
     # Whether the id was made here is kept: a live stream commits such a message under the id that its readers were given, or a
     # browser that had read the stream would save a second version of the answer.
     has_new_id = not isinstance(own_id, str) or not own_id
-    fragment = message_fragment(name_of(data, form), StoredCodec(data, form), new_id() if has_new_id else own_id)
-    return msgspec.structs.replace(fragment, has_new_id=has_new_id)
+    message_id = new_id() if has_new_id else own_id
+    return message_fragment(name_of(data, form), StoredCodec(data, form), message_id, has_new_id=has_new_id)
 
 
 def _message(
     role: str, content: Any, message_id: str | None, metadata: Mapping[str, Any] | None = None, **speaker: Any
 ) -> Fragment:
     origin, notes = attribution(**speaker), None if metadata is None else plain_object(metadata, "metadata")
-    if message_id is None and is_ui_message(content):
+    if message_id is None and not isinstance(content, str) and is_ui_message(content):
         message_id = cast("Mapping[str, Any]", content).get("id")
     has_new_id = message_id is None
     message_id = new_id() if message_id is None else message_id
     if isinstance(content, str):
         codec = StoredCodec(ui_message(role, content, message_id), UI, notes)
-        fragment = message_fragment(role, codec, message_id, metadata=origin)
-    else:
-        fragment = from_ui_message(content, message_id, role=role, notes=notes, metadata=origin)
-    return msgspec.structs.replace(fragment, has_new_id=has_new_id)
+        return message_fragment(role, codec, message_id, metadata=origin, has_new_id=has_new_id)
+    return from_ui_message(content, message_id, role=role, notes=notes, metadata=origin, has_new_id=has_new_id)

@@ -1,7 +1,8 @@
 """Messages: append, add, walk chains."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NamedTuple, Self, get_args
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -20,55 +21,53 @@ from chatledger.domain.limits import check_choice, check_count, check_id, sought
 from chatledger.domain.values import Divergence, Message, NewMessage
 from chatledger.projections.chat.chains import Chains, Place
 from chatledger.projections.chat.reader import BranchRow, IndexedChat
-from chatledger.projections.log.kinds import CHATS
+from chatledger.projections.log.kinds import CHATS, Decision
 
 from ..store.commands import ChatsToRead
 from .drafts import Messages, as_drafts
 from .port import LedgerPart, LedgerSnapshot, StorePort, store_of
 
 OnExisting = Literal["raise", "skip"]
+_ON_EXISTING: Final = get_args(OnExisting)
 
 
 class Appending(NamedTuple):
-    """The arguments of `append`, checked as far as they can be without the chat."""
+    """
+    The arguments of `append`, checked as far as they can be without the chat.
+
+    Args:
+        drafts: The messages, all of which have ids.
+        decide: The decision on them.
+        kind: The type of the first event that it writes.
+    """
 
     drafts: list[NewMessage]
-    branch: str | None
-    expected_head: str | UnsetType | None
-    skips_stored: bool
-    chat_metadata: dict[str, Any] | None
+    decide: Decision[IndexedChat]
+    kind: type[Body]
 
     @classmethod
     def of(
         cls,
         messages: Messages,
         *,
-        form: str | None,
+        form: str | None = None,
         branch: str | None,
         expected_head: str | UnsetType | None,
-        on_existing: OnExisting,
-        chat_metadata: dict[str, Any] | None,
+        on_existing: OnExisting = "raise",
+        chat_metadata: dict[str, Any] | None = None,
     ) -> Self:
         """See `MessageMethods.append`."""
-        check_choice(on_existing, get_args(OnExisting), "on_existing")
-        return cls(as_drafts(messages, form=form), branch, expected_head, on_existing == "skip", chat_metadata)
-
-    def decided(self, state: IndexedChat, now: int) -> list[Body]:
-        """Return the events to write."""
-        return decide_append(
-            state,
-            self.drafts,
-            branch=self.branch,
-            expected_head=self.expected_head,
-            now=now,
-            skips_stored=self.skips_stored,
-            chat_metadata=self.chat_metadata,
+        check_choice(on_existing, _ON_EXISTING, "on_existing")
+        drafts = as_drafts(messages, form=form)
+        decide = partial(
+            decide_append,
+            drafts=drafts,
+            branch=branch,
+            expected_head=expected_head,
+            skips_stored=on_existing == "skip",
+            chat_metadata=chat_metadata,
         )
-
-    @property
-    def kind(self) -> type[Body]:
-        """The type of the first event that is written."""
-        return ChatUpdated if self.chat_metadata is not None and not self.drafts else MessagesAppended
+        return cls(drafts, decide, ChatUpdated if chat_metadata is not None and not drafts else MessagesAppended)
 
 
 class MessageMethods(LedgerPart):
@@ -123,7 +122,9 @@ class MessageMethods(LedgerPart):
             on_existing=on_existing,
             chat_metadata=chat_metadata,
         )
-        return append_now(self._store, chat_id, appending)
+        store = self._store
+        written = store.execute(CHATS, chat_id, appending.decide, kind=appending.kind)
+        return stored_messages(store, chat_id, appending.drafts, written)
 
     def add_messages(self, chat_id: str, messages: Messages, *, form: str | None = None) -> list[Message]:
         """
@@ -153,7 +154,7 @@ class MessageMethods(LedgerPart):
         written = store.execute(
             CHATS, chat_id, lambda state, now: decide_add_messages(state, drafts, now=now), kind=MessagesAppended
         )
-        return _stored(store, chat_id, drafts, written)
+        return stored_messages(store, chat_id, drafts, written)
 
     def get_message(self, message_id: str) -> Message | None:
         """
@@ -281,12 +282,6 @@ class MessageMethods(LedgerPart):
             )
 
 
-def append_now(store: StorePort, chat_id: str, appending: Appending) -> list[Message]:
-    """Append messages; see `MessageMethods.append`."""
-    written = store.execute(CHATS, chat_id, appending.decided, kind=appending.kind)
-    return _stored(store, chat_id, appending.drafts, written)
-
-
 def begin_append(
     ledger: LedgerPart, chat_id: str, appending: Appending, *, on_end: Callable[[], object]
 ) -> Callable[[], list[Message] | None]:
@@ -296,19 +291,19 @@ def begin_append(
     Returns a function for the answer then: it raises what the log said, and returns None when only `append` can find out what is wrong.
     """
     store = store_of(ledger)
-    queued = store.submit(chat_id, appending.decided, appending.kind, on_end)
+    queued = store.submit(chat_id, appending.decide, appending.kind, on_end)
 
     def end() -> list[Message] | None:
         # What the log said of an encoded event is final. A decision may have refused because the index is behind, which only
         # `append` finds out.
         if queued.decided is not None and isinstance(queued.error, ChatledgerError):
             raise queued.error
-        return _stored(store, chat_id, appending.drafts, queued.written) if queued.written else None
+        return stored_messages(store, chat_id, appending.drafts, queued.written) if queued.written else None
 
     return end
 
 
-def _stored(store: StorePort, chat_id: str, drafts: list[NewMessage], written: list[Recorded]) -> list[Message]:
+def stored_messages(store: StorePort, chat_id: str, drafts: list[NewMessage], written: list[Recorded]) -> list[Message]:
     """Return the messages as they are stored: those just written, and those that were there."""
     bodies = [recorded.event.body for recorded in written]
     # From the events themselves, mostly all: the index has them too, but reading them back would be another look-up of each.

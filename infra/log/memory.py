@@ -21,6 +21,8 @@ class ErasableRecorder(POPOApplicationRecorder):
     def __init__(self) -> None:
         super().__init__()
         self._erased: set[int] = set()
+        self.appended = threading.Condition()
+        """Notified of what is inserted."""
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
         """Insert events of one originator; a version below its last is not given again, though its event may be erased."""
@@ -31,7 +33,10 @@ class ErasableRecorder(POPOApplicationRecorder):
             if first.originator_version < newest:
                 msg = f"version {first.originator_version} was erased"
                 raise IntegrityError(msg)
-            return super().insert_events(stored_events, **kwargs)
+            positions = super().insert_events(stored_events, **kwargs)
+        with self.appended:
+            self.appended.notify_all()
+        return positions
 
     def select_notifications(
         self,
@@ -94,16 +99,9 @@ class MemoryLog(EventLog):
         blob_storage = MemoryBlobStorage(chunk_bytes=CHUNK_BYTES)
         super().__init__(self._events, mapper or StructMapper(JSONTranscoder()), blob_storage)
         self.identity = f"memory:{uuid.uuid4()}"
-        self._appended = threading.Condition()
         self._is_closed = False
         self._bookmarks: dict[str, Bookmark] = {}
         self._revision = 0
-
-    def append(self, *args: Any, **kwargs: Any) -> list[int]:
-        positions = super().append(*args, **kwargs)
-        with self._appended:
-            self._appended.notify_all()
-        return positions
 
     def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
         positions = self._events.positions(stream_id)
@@ -127,10 +125,10 @@ class MemoryLog(EventLog):
 
     def wait(self, after: int, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
-        with self._appended:
+        with self._events.appended:
             while self.last_position() <= after and not self._is_closed:
                 rest = deadline - time.monotonic()
-                if rest <= 0 or not self._appended.wait(rest):
+                if rest <= 0 or not self._events.appended.wait(rest):
                     break
         return self.last_position() > after
 
@@ -138,7 +136,7 @@ class MemoryLog(EventLog):
         return self._bookmarks.get(key)
 
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
-        with self._appended:
+        with self._events.appended:
             before = self._bookmarks.get(bookmark.key)
             if (0 if before is None else before.revision) != bookmark.revision:
                 raise LostRaceError
@@ -147,14 +145,14 @@ class MemoryLog(EventLog):
             return saved
 
     def bookmarks(self) -> list[Bookmark]:
-        with self._appended:
+        with self._events.appended:
             return list(self._bookmarks.values())
 
     def drop_bookmark(self, key: str) -> None:
-        with self._appended:
+        with self._events.appended:
             self._bookmarks.pop(key, None)
 
     def close(self) -> None:
-        with self._appended:
+        with self._events.appended:
             self._is_closed = True
-            self._appended.notify_all()
+            self._events.appended.notify_all()

@@ -141,7 +141,7 @@ class Story:
     def append(self, *drafts: NewMessage, chat_id: str = CHAT, branch: str | None = None) -> list[Recorded]:
         """Messages at the head of a branch."""
         chat = self.chat(chat_id)
-        return self.write(decide_append(chat, drafts, branch=branch, expected_head=UNSET, now=self.time), chat_id)
+        return self.write(decide_append(chat, self.time, drafts=drafts, branch=branch, expected_head=UNSET), chat_id)
 
     def add(self, *drafts: NewMessage, chat_id: str = CHAT) -> list[Recorded]:
         """Messages with explicit parents."""
@@ -173,7 +173,7 @@ class Story:
         target = messages[(a * 8 + b) % len(messages)].id if messages else None
         if kind == "append":
             drafts = [user(self.new_id(), "x" * (b * 2000 if c == 7 else b)) for _ in range(1 + c % 3)]
-            return decide_append(chat, drafts, branch=branch, expected_head=UNSET, now=self.time)
+            return decide_append(chat, self.time, drafts=drafts, branch=branch, expected_head=UNSET)
         if kind == "add":
             first = user(self.new_id(), {"a": [b, None, True]}, parent_id=None if c == 0 else target)
             second = user(self.new_id(), None, parent_id=first.id)

@@ -35,12 +35,13 @@ from chatledger.domain.errors import (
     PayloadTooLargeError,
 )
 from chatledger.domain.values import Message
+from chatledger.projections.log.kinds import CHATS
 
 from ...log.live import FoundLive, LiveStreams
 from ...log.live_storage import LiveAbsentError, LiveChangedError
 from ...store.commands import ChatsToRead
 from ..drafts import MessageLike, as_draft, text_message
-from ..messages import Appending, append_now
+from ..messages import Appending, stored_messages
 from ..port import StorePort
 from .pump import RECORD_BYTES, LivePump
 
@@ -62,15 +63,11 @@ def append_answer(store: StorePort, stream: LiveStream, commit: LiveCommit, *, i
             msg = f"live stream {stream.id!r} has chunks that are not text; commit(message) says what it is to become"
             raise InvalidValueError(msg)
         draft = as_draft(text_message(stream.name, "".join(texts), commit.message_id))
-    appending = Appending(
-        [draft],
-        branch=commit.branch,
-        expected_head=commit.expected_heads[0] if commit.expected_heads else UNSET,
-        skips_stored=False,
-        chat_metadata=None,
-    )
+    expected_head = commit.expected_heads[0] if commit.expected_heads else UNSET
+    appending = Appending.of(draft, branch=commit.branch, expected_head=expected_head)
     try:
-        return append_now(store, stream.chat_id, appending)[0]
+        written = store.execute(CHATS, stream.chat_id, appending.decide, kind=appending.kind)
+        return stored_messages(store, stream.chat_id, appending.drafts, written)[0]
     except _REFUSALS:
         if not is_again:
             raise

@@ -23,7 +23,7 @@ NOW = 1_700_000_000_999
 
 
 def append(state: ReplayedChat, *drafts: NewMessage, branch: str | None = None, expected: Any = UNSET) -> list[Body]:
-    return decide_append(state, drafts, branch=branch, expected_head=expected, now=NOW)
+    return decide_append(state, NOW, drafts=drafts, branch=branch, expected_head=expected)
 
 
 def add(state: ReplayedChat, *drafts: NewMessage) -> list[Body]:

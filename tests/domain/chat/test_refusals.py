@@ -227,7 +227,7 @@ def test_the_end_of_a_chat() -> None:
 
 def test_messages(chat: ReplayedChat) -> None:
     def append(*drafts: Any, expected_head: Any = UNSET, branch: Any = None, state: ReplayedChat = chat) -> object:
-        return decide_append(state, drafts, branch=branch, expected_head=expected_head, now=1)
+        return decide_append(state, 1, drafts=drafts, branch=branch, expected_head=expected_head)
 
     def add(*drafts: Any) -> object:
         return decide_add_messages(chat, drafts, now=1)
@@ -266,7 +266,7 @@ def test_messages(chat: ReplayedChat) -> None:
 
 
 def appended(chat: ReplayedChat, *drafts: Any, **rest: Any) -> list[Any]:
-    return list(decide_append(chat, drafts, branch=None, expected_head=UNSET, now=1, **rest))
+    return list(decide_append(chat, 1, drafts=drafts, branch=None, expected_head=UNSET, **rest))
 
 
 def test_what_is_stored_is_left_out(chat: ReplayedChat) -> None:
