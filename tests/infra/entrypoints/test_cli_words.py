@@ -8,8 +8,8 @@ from tests.support.cli_world import fails, run
 
 import chatledger
 from chatledger import Encryption, user
+from chatledger.admin import check_backup
 from chatledger.domain.errors import ChatledgerError, OtherShareError
-from chatledger.infra.admin.backup.checking import check_backup
 from chatledger.infra.entrypoints.cli.output import print_error
 from chatledger.infra.log.nats.errors import StreamAbsentError, special_error
 

@@ -25,8 +25,8 @@ from langgraph.store.memory import InMemoryStore
 from tests.support.soak import examples
 
 import chatledger
-from chatledger.adapters.langgraph_store import LedgerBaseStore
 from chatledger.errors import AccessDeniedError, ConfigurationError, InvalidValueError
+from chatledger.langgraph import LedgerBaseStore
 
 PLACE = ("memories", "ada")
 
