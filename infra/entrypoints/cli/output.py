@@ -116,7 +116,7 @@ def print_more(left_out: int) -> None:
 _ON_THE_COMMAND_LINE: Final = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"forget_feed\('?(.*?)'?\)", r"run 'chatledger feeds --forget \1'"),
+        (r"forget the feed\b", "run 'chatledger feeds --forget NAME'"),
         (r"with after=([0-9]+)", r"with --after \1"),
         (r"with after=", "with --after"),
         (r"share=\(([0-9]+), ([0-9]+)\)", r"?share=\1/\2 in its location"),

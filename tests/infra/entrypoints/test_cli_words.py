@@ -26,7 +26,7 @@ def test_a_feed_of_other_shares_is_forgotten_by_a_verb(samples: Path) -> None:
 
     message = fails(1, "watch", "--name", "n", "--share", "0/3", "-n", "1", at=samples)
 
-    assert "run 'chatledger feeds --forget n', and begin all new ones with --after " in message
+    assert "run 'chatledger feeds --forget NAME', and begin all new ones with --after " in message
     assert not is_of_python(message)
 
 
