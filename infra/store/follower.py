@@ -90,11 +90,11 @@ class Follower(threading.Thread):
 
     def _take_in(self, position: int) -> None:
         """Apply what others wrote after a position: what came while this thread waited, without a request, or else what the log has."""
-        page = list(self._log.news(position)) if self._log.is_dense else []
+        news = list(self._log.news(position)) if self._log.is_dense else []
         # A commit is applied as a whole.
-        while page and page[-1].event.rest:
-            page.pop()
-        page = self._projector.without_remains(page)
+        while news and news[-1].event.rest:
+            news.pop()
+        page = self._projector.without_remains(news)
         with contextlib.suppress(
             ChainIntegrityError
         ):  # `catch_up` knows whether an erasure that is under way explains it

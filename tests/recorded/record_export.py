@@ -26,7 +26,8 @@ def fill(ledger: chatledger.Ledger) -> None:
     """Write what the export has."""
     ledger.create_chat("chat", "ada")
     ledger.append("chat", [chatledger.user("Riga?")])
-    saver, config = LedgerSaver(ledger), {"configurable": {"thread_id": "agent", "checkpoint_ns": ""}}
+    saver = LedgerSaver(ledger)
+    config: Any = {"configurable": {"thread_id": "agent", "checkpoint_ns": ""}}
     messages: list[Any] = []
     for step in range(6):
         messages = [*messages, {"role": "user", "content": f"message {step} " + "x" * 90}]
@@ -35,7 +36,7 @@ def fill(ledger: chatledger.Ledger) -> None:
         version = f"{step + 1:032}.0000000000000001"
         checkpoint["channel_versions"] = dict.fromkeys(checkpoint["channel_values"], version)
         metadata: Any = {"source": "loop", "step": step, "parents": {}}
-        config: Any = saver.put(config, checkpoint, metadata, checkpoint["channel_versions"])
+        config = saver.put(config, checkpoint, metadata, checkpoint["channel_versions"])
         saver.put_writes(config, [("messages", {"n": step}), ("__interrupt__", ["stop"])], f"task{step}")
     threads = Threads(ledger.for_user("ada"))
     values: dict[str, Any] = {"list": [], "dict": {"a": "one", "b": "x" * 40_000}}

@@ -119,6 +119,7 @@ class _FileImport:
                 return
             contents = self._read(path, self._report, strict=self.strict)
             chats = self._chats(ledger, contents)
+            outcomes: Iterator[ChatImport]
             if self.strict:  # one by one, as nothing after the first that is refused may be there
                 outcomes = (ChatImport(chat, ledger.import_chat(chat, on_change=self.on_change)) for chat in chats)
             else:

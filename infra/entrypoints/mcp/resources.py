@@ -54,7 +54,8 @@ def read_resource(ledger: Ledger, named: ResourceName) -> bytes:
         NotFoundError: There is no such thing, or not for this user.
         InvalidValueError: A message is too large to be sent as a whole.
     """
-    chat_id, answer = named.chat_id, None
+    chat_id = named.chat_id
+    answer: Answer
     if named.part is None:
         about, newest = list_branches(ledger, conversation=chat_id), read_branch(ledger, chat_id)
         answer = ConversationResource(about=about, newest=newest)

@@ -42,7 +42,8 @@ def test_changes_of_a_chat_that_was_changed_are_not_written(ledger: Ledger, monk
         if threading.current_thread() is threading.main_thread():  # and not what follows the log
             monkeypatch.undo()
             ledger.append("other", [text("x")])
-        return catch_up(*least)
+        position: int = catch_up(*least)
+        return position
 
     def overtaken(chat: Chat) -> dict[str, Any]:
         number: int = (chat.metadata or {})["n"]

@@ -102,7 +102,9 @@ class Job:
                 events = events_of(opened.graph, wanted, whole)
             if (self.resumed or run).trigger_message_id is not None:
                 begins = whole.get("configurable", {})
-                place = {name: begins[name] for name in ("thread_id", "checkpoint_id") if name in begins}
+                place: dict[str, Any] = {
+                    name: begins[name] for name in ("thread_id", "checkpoint_id") if name in begins
+                }
                 before = await opened.saver.aget_tuple({"configurable": {"checkpoint_ns": "", **place}})
                 self._began = None if before is None else before.checkpoint["id"]
                 if self.resumed is not None:
