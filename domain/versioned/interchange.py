@@ -11,6 +11,7 @@ import msgspec
 
 from ..errors import DECODE_ERRORS, CorruptStateError, InvalidValueError, NotFoundError
 from ..limits import check_count, check_id, check_optional_id, check_time
+from ..wire import Value
 from .content import Piece
 from .decide import check_checkpoint_id, check_namespace, written_slots
 from .events import FieldRef, Serialized, VersionKey
@@ -88,7 +89,7 @@ class ImportedValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return name_of(_family(self), self.id)
 
 
-class ValueImportResult(msgspec.Struct, frozen=True, kw_only=True):
+class ValueImportResult(Value, frozen=True, kw_only=True):
     """The changes that importing a versioned value made; a repeated import changes nothing."""
 
     id: str

@@ -19,6 +19,12 @@ from chatledger import Chat, Graph, GraphNode, Message, NewMessage, SearchHit, S
 from chatledger.domain.wire import Value, encode_json, iso, to_json
 
 INPUTS = {
+    # What an export has of a versioned value is as the log has it, in bytes: it is written as lines, and read again.
+    "ImportedValue",
+    "ImportedVersion",
+    "Piece",
+    "FieldRef",
+    "StoredWrite",
     "Call",
     "File",
     "Form",

@@ -158,9 +158,9 @@ def test_without_an_embedding() -> None:
     """The error says what to do."""
     with chatledger.open("memory:") as ledger:
         for mode in ("meaning", "both"):
-            with pytest.raises(ConfigurationError, match="embed="):
+            with pytest.raises(ConfigurationError, match="needs an embedding"):
                 ledger.search("dog", mode=mode)
-        with pytest.raises(ConfigurationError, match="embed="):
+        with pytest.raises(ConfigurationError, match="needs an embedding"):
             ledger.embed_pending()
         with pytest.raises(InvalidValueError, match="mode"):
             ledger.search("dog", mode="sense")  # type: ignore[arg-type]  # that is the point

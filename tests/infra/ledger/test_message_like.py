@@ -88,7 +88,7 @@ def test_only_the_words_of_a_dict_are_found() -> None:
         ([5], r"NewMessage\(name, data\)"),
         ([{"text": "hi"}], r'form="openai"'),
         (None, r"chatledger\.user\(text\)"),
-        ([{"role": "user", "content": 5}], "is none, or says no role"),
+        ([{"role": "user", "content": 5}], "is no message of the form 'openai', or it says no role"),
     ],
 )
 def test_a_mistake_is_told_with_the_helper(given: Any, words: str) -> None:
