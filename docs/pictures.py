@@ -33,7 +33,7 @@ from chatledger.server import create_app
 FOLDER: Final = Path(__file__).parent / "images"
 TUTORIAL: Final = Path(__file__).parent / "tutorial" / "why-did-the-agent-say-that.md"
 MOST_BYTES: Final = 120_000
-WIDTH: Final = 1100
+WIDTH: Final = 1280
 _COLOURS: Final = 256
 _SCRIPT: Final = re.compile(r"^<!-- file: agent\.py -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _DEMO_AT: Final = datetime(2026, 3, 15, 9, tzinfo=UTC)
@@ -128,7 +128,7 @@ def _settle(page: Page) -> None:
     """Wait until all that comes later is there."""
     if page.locator("cl-graph").count():
         page.locator('cl-graph [role="treeitem"]').first.wait_for(state="attached")
-        page.locator("cl-slider rect").first.wait_for(state="attached")
+        page.locator("cl-time rect").first.wait_for(state="attached")
     page.wait_for_timeout(_SETTLED_MS)
     page.evaluate("scrollTo(0, 0)")
 

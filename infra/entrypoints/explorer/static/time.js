@@ -13,6 +13,7 @@ const BAR_APART_PX = 8;
 const BAR_PX = 5;
 const PAUSE_PX = 14;
 const SIDE_PX = 6;
+const PAUSE_TEXT_PX = 28;
 const LABEL_PX = 64;
 const DAY_MS = 86_400_000;
 
@@ -283,7 +284,7 @@ export class ClTime extends HTMLElement {
     const breaks = pauses.flatMap(({ before, ms }) => {
       const x = this.#x(before) - PAUSE_PX / 2;
       const line = make("path", { class: "break", d: `M${x - 3} ${BASE}l3-7M${x + 1} ${BASE}l3-7` });
-      return [line, make("text", { x, y: 12, "text-anchor": "middle" }, lasting(ms))];
+      return [line, make("text", { x: Math.max(Math.min(x, width - PAUSE_TEXT_PX), PAUSE_TEXT_PX), y: 12, "text-anchor": "middle" }, lasting(ms))];
     });
     this.thumb = make("circle", { class: "thumb", r: 5, cy: BASE, cx: 0 });
     const axis = make("path", { class: "break", d: `M${SIDE_PX} ${BASE + 0.5}H${width - SIDE_PX}` });
