@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from chatledger.domain.chat.recorded import Recorded
 from chatledger.domain.draw.event_words import describe_event
+from chatledger.domain.versioned.keys import FAMILIES
 from chatledger.domain.wire import Value
 
 from ..http.native.history import LogEvent, log_event
@@ -23,11 +24,17 @@ Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class LogRow(Value, frozen=True, kw_only=True):
-    """An event of the log, and what it did in words."""
+    """
+    An event of the log, and what it did in words.
+
+    `kind` says what its stream is: a `chat`, or a versioned value. The stream of a thread names it; that of a state or an item
+    tells nobody whose it is.
+    """
 
     event: LogEvent
     words: str
-    is_of_chat: bool
+    kind: Literal["chat", "thread", "state", "item"]
+    thread_id: str | None
 
 
 class LogPage(Value, frozen=True, kw_only=True):
@@ -114,8 +121,13 @@ def _last_events(wanted: _Filter, end: int, count: int) -> tuple[list[Recorded],
 
 def _row(recorded: Recorded) -> LogRow:
     event = log_event(recorded)
-    is_of_chat = not event.type.startswith(("agent_", "state_"))  # else its stream has no page of a chat to lead to
-    return LogRow(event=event, words=describe_event(recorded), is_of_chat=is_of_chat)
+    family = next((family for family in FAMILIES if event.chat_id.startswith(family.prefix)), None)
+    return LogRow(
+        event=event,
+        words=describe_event(recorded),
+        kind="chat" if family is None else family.name,
+        thread_id=None if family is None else family.key_of(event.chat_id),
+    )
 
 
 PAGES: Final = (

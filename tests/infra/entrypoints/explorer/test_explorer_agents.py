@@ -313,3 +313,19 @@ def test_a_run_that_asks_is_seen(pages: httpx.Client, ledger: chatledger.AsyncLe
     assert '<span class="chip status-asking">waiting</span>' in text
     assert [step["status"] for step in thread_of(pages)["regenerations"][0]["steps"]] == ["asking", "waiting"]
     assert 'run-1</code> <span class="chip status-asking">asking</span>' in text
+
+
+def test_log_leads_to_threads(pages: httpx.Client) -> None:
+    """An event of a thread leads to its page, one of a state says what it is of; none to the page of a chat that is not there."""
+    text, rows, before = "", list[Any](), ""
+    while before is not None:
+        query = f"?before={before}" if before else ""
+        part = pages.get(f"/log.json{query}").json()
+        rows += part["rows"]
+        text += pages.get(f"/log{query}").text
+        before = part["older"]
+
+    assert {row["kind"] for row in rows} >= {"chat", "thread", "state"}
+    assert f'href="/agents/{THREAD}"' in text
+    assert 'href="/c/chatledger' not in text
+    assert {row["thread_id"] for row in rows if row["kind"] == "thread"} >= {THREAD}
