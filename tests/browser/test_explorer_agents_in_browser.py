@@ -80,6 +80,8 @@ def test_what_agents_do_is_seen(page: Page, agents: None, demo: Demo) -> None:
     last = newest.inner_text()
     _put_checkpoint(saver)
     expect(newest).not_to_have_text(last, use_inner_text=True)
+    demo.ledger.record_run(THREAD, "run-while-seen", thread_id=THREAD, assistant_id="told")
+    expect(page.locator("main")).to_contain_text("run-while-seen")
     page.goto("/agents")
     count = page.get_by_role("row", name=THREAD).locator(".number")
     before = int(count.inner_text())

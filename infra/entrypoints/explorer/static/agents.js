@@ -13,7 +13,7 @@ let showing = 0;
 
 /** Whether an event may change what is shown. @param {import("./feed.js").LogEvent} event */
 function isOurs({ chat_id: stream, type }) {
-  if (shows === "thread") return stream === `chatledger:v:t:${id}` || /^(Run|Regeneration)/.test(type);
+  if (shows === "thread") return stream === `chatledger:v:t:${id}` || /^(run|regeneration)_/.test(type);
   return stream.startsWith(shows === "state" ? "chatledger:v:s:" : "chatledger:");
 }
 
