@@ -111,7 +111,7 @@ def message_fragment(
     metadata: Mapping[str, Any] | None = None,
     has_new_id: bool = False,
 ) -> Fragment:
-    """A fragment that is stored in the conversation under this name and id, which may be one that was made for it."""
+    """A fragment that is stored in the conversation under this name and id; `has_new_id` says that the id was made for it."""
     return Fragment(
         name,
         id=message_id if has_new_id else check_id(message_id, "message id"),

@@ -18,8 +18,8 @@ class RowEdge(Value, frozen=True, gc=False):
     """
     An edge of the drawing, from a message (`row`, `lane`) to one that answers it (`to_row`, `to_lane`).
 
-    A long one through rows without messages of its line is cut, and is two: one that ends after three rows with `cut` "down", and
-    one that begins three rows before the answer with `cut` "up".
+    A long edge that passes rows without messages of its line is cut in two: the first ends after three rows (`cut` is "down"), the
+    second begins three rows before the answer ("up").
     """
 
     row: int
@@ -35,16 +35,6 @@ class RowBundle(Value, frozen=True, gc=False):
     row: int
     to_row: int
     count: int
-
-
-class BundledLine(Value, frozen=True, kw_only=True):
-    """A line that is cut over a row: its first message, and the branches that have it, the first 20 by `created_at`."""
-
-    row: int
-    id: str
-    role: str
-    preview: str
-    branches: list[str]
 
 
 class GraphRow(Value, frozen=True, kw_only=True, gc=False):

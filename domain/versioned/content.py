@@ -202,7 +202,7 @@ def as_change(
     content: Content, before: bytes | None, base: Content | None, is_there: Callable[[bytes], bool]
 ) -> tuple[Content, Mapping[bytes, bytes]]:
     """
-    Return a whole piece as what it adds to the one that stood in its place, where that is shorter.
+    Return a piece as what it adds to the piece before it, where that is shorter than the whole.
 
     Of a cut leaf the parts come too that are new, if they are few, each with the part that stood at its place.
     """

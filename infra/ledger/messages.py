@@ -339,9 +339,11 @@ def branch_at(chat: IndexedChat, name: str | None, *, chat_id: str) -> BranchRow
     return row
 
 
-def path_end(chat: IndexedChat, along: str | None, *, chat_id: str) -> Place | None:
+def path_end(chat: IndexedChat, along: str | None, *, chat_id: str) -> tuple[str | None, Place | None]:
     """
-    Return where a path ends: at the head of a branch, the active one for None, or at a message; None where the branch is empty.
+    Return the branch whose path it is, the active one for None, and where that ends; for a message no branch, and its place.
+
+    The place is None where the branch is empty.
 
     Raises:
         ChatNotFoundError: There is no such chat.
@@ -352,11 +354,11 @@ def path_end(chat: IndexedChat, along: str | None, *, chat_id: str) -> Place | N
     sought = chat.record.active_branch if along is None else sought_id(along, "along")
     branch = chat.branch_row(sought)
     if branch is not None:
-        return branch.place
+        return branch.name, branch.place
     place = chat.place(sought)
     if place is None:
         raise BranchNotFoundError(chat_id, sought)
-    return place
+    return None, place
 
 
 def chain_end(chat: IndexedChat, head: Place | None, before: str | None) -> Place | None:

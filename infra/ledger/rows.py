@@ -12,7 +12,6 @@ from chatledger.domain.draw.rows import (
     BranchPoint,
     BranchPointChild,
     BranchPointPage,
-    BundledLine,
     GraphRow,
     RowBundle,
     RowEdge,
@@ -70,7 +69,7 @@ class RowMethods(LedgerPart):
             MessageNotFoundError: The chat, or the path where only that is read, has no message `around`.
 
         Source: the LMDB index at `position`. Costs O(limit + lines), and once in a while the pages of the chat, whose rows and
-        lanes are kept in memory: those of the last four paths that were read. Of a path alone it costs O(limit).
+        lanes are kept in memory: those of the last four paths that were read. Of a path alone no lanes are laid out.
         """
         check_count(first, "first")
         check_count(limit, "limit")
@@ -78,7 +77,7 @@ class RowMethods(LedgerPart):
             msg = f"only must be 'path' or None, not {only!r}"
             raise InvalidValueError(msg)
         with self._rows(chat_id) as (chat, rows):
-            head = path_end(chat, along, chat_id=chat_id)
+            _, head = path_end(chat, along, chat_id=chat_id)
             place = None
             if around is not None:
                 place = chat.place(sought_id(around, "around"))
@@ -95,9 +94,9 @@ class RowMethods(LedgerPart):
 
     def list_bundled_lines(
         self, chat_id: str, row: int, *, along: str | None = None, limit: int = 100
-    ) -> list[BundledLine]:
+    ) -> list[BranchPointChild]:
         """
-        The lines of a chat that are cut over a row of the drawing, as `RowWindow.bundle` counts them, the latest fork first.
+        The lines of a chat that are cut over a row of the drawing, as `RowWindow.bundle` counts them: the first message of each.
 
         Args:
             chat_id: The chat.
@@ -114,22 +113,14 @@ class RowMethods(LedgerPart):
         check_count(row, "row")
         check_count(limit, "limit")
         with self._rows(chat_id) as (chat, rows):
-            drawing = _Drawing(chat, rows, path_end(chat, along, chat_id=chat_id))
+            drawing = _Drawing(chat, rows, path_end(chat, along, chat_id=chat_id)[1])
             cut = (
                 line
                 for line in drawing.layout.lines
                 if line.start <= row <= line.last and not line.span(row).first <= row <= line.span(row).last
             )
             heads = _Heads(drawing)
-            lines: list[BundledLine] = []
-            for line in islice(cut, limit):
-                child = _child(drawing, (line.parts[0][0], line.parts[0][1]), heads)
-                lines.append(
-                    BundledLine(
-                        row=child.row, id=child.id, role=child.role, preview=child.preview, branches=child.branches
-                    )
-                )
-            return lines
+            return [_child(drawing, line.parts[0][:2], heads) for line in islice(cut, limit)]
 
     def list_branch_points(
         self,
@@ -166,7 +157,7 @@ class RowMethods(LedgerPart):
             if above is not None:
                 start = max(start, end - limit)
             shown = forks[start : min(start + limit, end)]
-            drawing = _Drawing(chat, rows, path_end(chat, along, chat_id=chat_id))
+            drawing = _Drawing(chat, rows, path_end(chat, along, chat_id=chat_id)[1])
             heads = _Heads(drawing)
             points = [_branch_point(drawing, place, heads) for _, place in shown]
             is_more = start + limit < end
@@ -206,7 +197,7 @@ class RowMethods(LedgerPart):
             msg = f"height must be 1 to {_MOST_PIXELS:,} pixels, not {height}"
             raise InvalidValueError(msg)
         with self._rows(chat_id) as (chat, rows):
-            return _strip(_Drawing(chat, rows, path_end(chat, along, chat_id=chat_id)), height)
+            return _strip(_Drawing(chat, rows, path_end(chat, along, chat_id=chat_id)[1]), height)
 
     def get_row_line(self, chat_id: str, message_id: str) -> RowLine:
         """
@@ -269,22 +260,18 @@ class _Drawing:
 
     def edges(self, first: int, end: int, shown: Sequence[tuple[int, Place]]) -> list[RowEdge]:
         """Return what is drawn of all edges in the rows from the first one to the end, and into the one after them."""
-        into = ((self.layout.line(place), self.chat.chains.parent(place), row) for row, place in shown)
+        lines = self.layout.lines
+        into = ((lines[self.layout.line(place)], self.chat.chains.parent(place), row) for row, place in shown)
         passing = (
             (line, parent, self.order.row(child)) for line, parent, child in edges_through(self.layout, self.order, end)
         )
-        ways = chain(((self.layout.lines[number], parent, row) for number, parent, row in into), passing)
-        return [
-            RowEdge(*piece)
-            for line, parent, row in ways
-            if parent is not None
-            for piece in pieces_of(line, self._at(parent), row)
-            if piece.row < end and piece.to_row >= first
-        ]
-
-    def _at(self, place: Place) -> tuple[int, int]:
-        point = self.point(place)
-        return point.row, point.lane
+        edges: list[RowEdge] = []
+        for line, parent, row in chain(into, passing):
+            if parent is not None:
+                above = self.point(parent)
+                pieces = pieces_of(line, (above.row, above.lane), row)
+                edges += [RowEdge(*piece) for piece in pieces if piece.row < end and piece.to_row >= first]
+        return edges
 
     def bundle(self, first: int, end: int) -> list[RowBundle]:
         """Return where lines are cut in these rows."""

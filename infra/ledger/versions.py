@@ -3,7 +3,7 @@
 from chatledger.domain.chat.decide_branches import decide_show
 from chatledger.domain.chat.events import BranchActivated, BranchCreated
 from chatledger.domain.errors import InvalidValueError, MessageNotFoundError
-from chatledger.domain.limits import check_count, check_id, sought_id
+from chatledger.domain.limits import check_count, check_id
 from chatledger.domain.values import Branch, Page, Versions
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
@@ -62,11 +62,10 @@ class VersionMethods(LedgerPart):
         if first is not None:
             check_count(first, "first")
         with self._chat(chat_id) as chat:
-            if along is None or chat.branch_row(sought_id(along, "along")) is not None:
-                row = branch_at(chat, branch if along is None else along, chat_id=chat_id)
-                name, head = row.name, row.place
+            if branch is None:
+                name, head = path_end(chat, along, chat_id=chat_id)
             else:
-                name, head = None, path_end(chat, along, chat_id=chat_id)
+                name, head = branch, branch_at(chat, branch, chat_id=chat_id).place
             count = 0 if head is None else chat.chains.depth(head) + 1
             if head is None or first is None:
                 end = chain_end(chat, head, before)

@@ -39,7 +39,7 @@ from chatledger import (
     user,
 )
 from chatledger.domain.context.fragments import Fragment
-from chatledger.drawing import BranchPointPage, BundledLine, RowLine, RowPoint, RowStrip, RowWindow
+from chatledger.drawing import BranchPointChild, BranchPointPage, RowLine, RowPoint, RowStrip, RowWindow
 from chatledger.forms import Form
 from chatledger.importers import ImportedChat, ImportResult, Problem, detect_format, import_chats, read_chats
 from chatledger.testing import MemoryLog, check_log, check_projection
@@ -153,7 +153,7 @@ def branches(ledger: Ledger) -> None:
     assert_type(ledger.versions("m1"), Versions)
     assert_type(ledger.get_rows("trip", first=10, limit=10, around="m1"), RowWindow)
     assert_type(ledger.get_rows("trip").rows[0].parents, list[RowPoint])
-    assert_type(ledger.list_bundled_lines("trip", 3, along="main", limit=5), list[BundledLine])
+    assert_type(ledger.list_bundled_lines("trip", 3, along="main", limit=5), list[BranchPointChild])
     assert_type(ledger.list_branch_points("trip", after=3, above=10, limit=5), BranchPointPage)
     assert_type(ledger.get_row_numbers("trip", ["m1"]), dict[str, int])
     assert_type(ledger.get_row_strip("trip", height=100), RowStrip)

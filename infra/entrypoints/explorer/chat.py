@@ -233,8 +233,9 @@ def _part(
     if first is None:
         # Of a path the number of rows is that of its messages.
         around = None if selected is None else selected.id
-        window = call.reader.get_rows(chat_id, along=along, only="path", around=around, limit=_ROWS)
-        first = window.first if selected is not None else max(window.total - _ROWS, 0)
+        window = call.reader.get_rows(chat_id, along=along, only="path", around=around, limit=1)
+        middle = window.total if selected is None else window.first
+        first = max(min(middle - _ROWS // 2, window.total - _ROWS), 0)
     return _block(call, chat_id, along, selected, first, _ROWS, step)
 
 

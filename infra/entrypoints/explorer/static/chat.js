@@ -75,7 +75,7 @@ async function show(where, { isKept = true, keeps = null } = {}) {
   const isBusy = isWritten(document.getElementById("inspector"));
   const anchor = keeps === "fork" ? forkAnchor() : keeps === "message" ? messageAnchor() : null;
   if (isKept && where !== location.pathname + location.search) history.pushState(null, "", where);
-  swap(fresh, ["head", "as-of", ...(isBusy ? [] : ["inspector"])]);
+  swap(fresh, ["as-of", ...(isBusy ? [] : ["inspector"])]);
   const now = fresh.getElementById("path");
   if (now) {
     path.at = new URLSearchParams(location.search).get("at");

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from chatledger.domain.draw.rows import BranchPointPage, BundledLine, RowLine, RowStrip, RowWindow
+from chatledger.domain.draw.rows import BranchPointChild, BranchPointPage, RowLine, RowStrip, RowWindow
 from chatledger.domain.errors import BranchNotFoundError, ChatNotFoundError, MessageNotFoundError
 
 from ..routing import HttpCall, Limit, Route
@@ -45,8 +45,8 @@ def get_rows(
 
 def list_bundled_lines(
     call: HttpCall, chat_id: str, row: Row, *, along: Along = None, limit: Limit = 100
-) -> list[BundledLine]:
-    """List the lines that are cut over a row, the latest fork first."""
+) -> list[BranchPointChild]:
+    """List the lines that are cut over a row, each by its first message and the branches that have it."""
     return call.reader.list_bundled_lines(chat_id, row, along=along, limit=limit)
 
 
