@@ -21,13 +21,16 @@ unexport PYTHONDONTWRITEBYTECODE
 # What runs at the same time prints one after the other, where this make can do that.
 APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 
-.PHONY: demo serve test guard lint .pyright .mypy format docs bench bench-compare soak upstream adapters clients fuzz mutants wheel clean
+.PHONY: demo serve cluster test guard lint .pyright .mypy format docs site bench bench-compare soak upstream adapters clients agents fuzz mutants wheel clean
 
 demo: $(VENV)/.package ## import sample conversations, branch, rewind, rebuild: the main job in seconds
 	$(BIN)/chatledger demo
 
 serve: $(VENV)/.server build/.demo ## the sample conversations over HTTP, on this machine; SERVE="--port 8231" for options
 	$(BIN)/chatledger --location build/demo serve $(SERVE)
+
+cluster: $(VENV)/.server ## three NATS servers, two chatledger servers, and nginx if it is installed, in build/cluster until Ctrl-C
+	$(BIN)/python -m tools.cluster
 
 build/.demo: | $(VENV)/.server
 	rm -rf build/demo
@@ -47,7 +50,7 @@ test: $(VENV)/.dev ## the tests, on real servers; what takes long is in `make so
 		|| { $(PYTEST) --last-failed --last-failed-no-failures none; exit 1; }; }
 
 guard: $(VENV)/.dev ## what takes long and guards a rule: kills, damage, full disks, databases, how-to pages, the explorer in a browser
-	$(PYTEST) -n 4 -m "(soak and not browser) or (browser and not soak)" tests/faults/test_fault_slice.py tests/docs tests/browser
+	$(PYTEST) -m "(soak and not browser) or (browser and not soak)" tests/faults/test_fault_slice.py tests/docs tests/browser
 	@$(IN_FOLDER) && $(PYTEST) -m "guard and not soak" --ignore tests/browser
 
 lint: $(VENV)/.dev ## style, types, layers, sizes, and generated pages that are up to date
@@ -55,7 +58,7 @@ lint: $(VENV)/.dev ## style, types, layers, sizes, and generated pages that are 
 	$(BIN)/ruff format --check .
 	$(MAKE) --jobs=2 --no-print-directory $(APART) .pyright .mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -q -m lint tests/test_tidy.py tests/docs
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q -m lint tests/test_tidy.py tests/docs tests/typing
 
 .pyright: $(VENV)/.dev
 	$(BIN)/pyright
@@ -69,6 +72,9 @@ format: $(VENV)/.dev ## put the code in shape
 
 docs: $(VENV)/.dev ## write the generated reference pages anew
 	$(BIN)/python -m docs.generate
+
+site: $(VENV)/.dev ## the documentation as a site in build/site, which needs no network; warnings are errors
+	$(BIN)/python -m docs.site
 
 bench: $(VENV)/.bench ## speed as ratios against the alternatives, in one run; table and plots into the docs
 	$(BIN)/python -m benchmarks --write-docs
@@ -102,6 +108,14 @@ $(VENV)-%/.adapters: pyproject.toml
 
 clients: $(VENV)-clients/.clients ## LangGraph's unmodified clients on `langgraph dev` and on our server, call by call; CLIENTS="--help" for options
 	$(VENV)-clients/bin/python -m tests.clients $(CLIENTS)
+
+agents: build/agents/.installed ## Coding agents themselves against a model on loopback: kept, exported, and gone on with by each other
+	$(BIN)/python -m pytest -q -m soak tests/infra/exchange/test_agents_clients.py
+
+build/agents/.installed: Makefile
+	npm install --silent --prefix build/agents @anthropic-ai/claude-code@2.1.197 @openai/codex@0.171.0 @mariozechner/pi-coding-agent@0.73.1
+	node build/agents/node_modules/@anthropic-ai/claude-code/install.cjs
+	touch $@
 
 $(VENV)-clients/.clients: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-clients

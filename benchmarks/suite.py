@@ -18,6 +18,7 @@ from .subjects.chains import chains
 from .subjects.depth import forking, long_chains
 from .subjects.engine import engine
 from .subjects.erasing import erasing
+from .subjects.event_stores import event_stores
 from .subjects.explorer import explorer
 from .subjects.feed import feed
 from .subjects.langgraph_saver import langgraph
@@ -49,6 +50,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "engine": engine,
     "appends": appends,
     "processes": processes,
+    "event_stores": event_stores,
     "nodes": nodes,
     "publishing": publishing,
     "writers": writers,

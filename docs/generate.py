@@ -18,6 +18,7 @@ import chatledger
 from chatledger import (
     admin,
     drawing,
+    exporters,
     forms,
     fragments,
     graph_state,
@@ -41,10 +42,10 @@ from chatledger.domain.context.engine.base import ChatUpdates, EngineBase
 from chatledger.domain.context.engine.engine import Branching, Compacting, Engine
 from chatledger.domain.context.engine.reading import ContextReading, Inspecting
 from chatledger.domain.context.engine.saving import Saving
-from chatledger.domain.draw.outline import COLLAPSE_AFTER
-from chatledger.domain.log.codec import BODIES
+from chatledger.domain.draw.tree import COLLAPSE_AFTER
+from chatledger.domain.log.codec import BODIES, KINDS
 from chatledger.infra.ledger.search import DEFAULT_LIMIT
-from chatledger.infra.store.opening.locations import OpenOptions
+from chatledger.infra.store.opening.options import OpenOptions
 from docs.command_line import command_line_page
 from docs.docstrings import blocks_of, doc_of, join, line_of, text_of, tree_of
 from docs.http_api import http_page, openapi_document
@@ -82,6 +83,8 @@ VALUE_TYPES: Final = (
     chatledger.GraphNode,
     chatledger.GraphBranch,
     chatledger.GraphCheckpoint,
+    chatledger.HitCounts,
+    chatledger.HitPlace,
     chatledger.SearchHit,
     chatledger.SearchHits,
     chatledger.Embedding,
@@ -105,10 +108,11 @@ MODULES: Final = {
     forms: "[How to store messages of OpenAI, Anthropic, Google and LangChain](../how-to/messages-of-other-apis.md).",
     tokens: "How to [estimate tokens and cost](../how-to/estimate-cost.md), [fit the context](../how-to/fit-the-context.md) and "
     "[make use of a prompt cache](../how-to/prompt-caching.md).",
-    drawing: "[How to draw a conversation](../how-to/draw-a-conversation.md).",
+    drawing: "[How to draw a conversation](../how-to/draw-a-conversation.md), and [what a notebook shows](../how-to/in-a-notebook.md).",
     graph_state: "[Fields, reducers and observers in tables](graph-state.md), and [how to use them](../how-to/graph-state.md).",
     importers: "[How to import and export](../how-to/import-conversations.md), [how to move a ledger](../how-to/move-a-ledger.md), "
     "and [the format of an export](export.md).",
+    exporters: "[In pandas and DuckDB](../how-to/pandas-and-duckdb.md).",
     history: "[How to write an adapter](../how-to/write-an-adapter.md).",
     items: "[How to keep what an agent remembers](../how-to/remember.md).",
     jetstream: "[How to use it](../how-to/eventsourcing-application.md).",
@@ -130,6 +134,7 @@ AREAS: Final = {
     "RunMethods": "Runs",
     "RegenerationMethods": "Regeneration",
     "ForkMethods": "Forks of chats",
+    "ThreadMethods": "Threads of agents",
     "LiveMethods": "Live streams",
     "SearchMethods": "Search",
     "RowMethods": "Rows of a graph",
@@ -137,6 +142,7 @@ AREAS: Final = {
     "LogMethods": "The log",
     "TimeTravelMethods": "Time travel",
     "ProofMethods": "Proof",
+    "BundleMethods": "Bundles",
     "BackupMethods": "Backups",
     "Ledger": "The ledger itself",
 }
@@ -159,7 +165,7 @@ ALIASES: Final = {
     "Keys": "`str | Sequence[str]`: `id:base64`, several in one text separated by commas.",
     "ChatUpdater": "`Callable[[Chat], dict[str, Any] | None]`.",
     "OnConflict": '`Literal["rebase", "fork", "raise"]`; see `ContextEngine.save`.',
-    "Models": "`Mapping[str, ModelInfo]`; see [chatledger.tokens](#chatledgertokens).",
+    "Models": "`Mapping[str, ModelInfo]`; see [chatledger.tokens](api-tokens.md).",
     "Tokenizer": "`Callable[[str], int]`: how many tokens a text takes.",
     "Style": '`Literal["ascii", "unicode"]`.',
     "Direction": '`Literal["BT", "LR", "RL", "TB", "TD"]`.',
@@ -185,7 +191,7 @@ ALIASES: Final = {
 
 def pages() -> dict[str, str]:
     """Every generated page: its file name in `docs/reference`, and its text."""
-    found = {"api.md": api_page(), "events.md": events_page(), "errors.md": errors_page()}
+    found = {**api_pages(), "events.md": events_page(), "errors.md": errors_page()}
     found |= {"limits.md": limits_page(), "cli.md": command_line_page()}
     return {**found, "http.md": http_page(), "openapi.json": openapi_document()}
 
@@ -193,49 +199,79 @@ def pages() -> dict[str, str]:
 # The API
 
 
-def api_page() -> str:
-    """Everything that `chatledger` and its modules export, but for the errors."""
-    return join(
-        NOTE,
-        "# Reference: the Python API",
-        "Names are imported from `chatledger` unless a heading says otherwise, errors from `chatledger.errors`. Arguments after `*` are given by name. "
-        "Times are integer milliseconds since the Unix epoch, UTC. Errors are on [a page of their own](errors.md).",
-        _contents(),
-        "## Opening",
-        *_opening(chatledger.open, "Ledger"),
-        *_opening(chatledger.open_async, "AsyncLedger"),
-        "Locations are explained [on a page of their own](locations.md).",
-        *describe_class(chatledger.Encryption),
-        *describe_class(chatledger.Login),
-        "## Making messages",
-        *describe_function(chatledger.user, "chatledger.user"),
-        *describe_function(chatledger.assistant, "chatledger.assistant"),
-        *describe_function(chatledger.assistant_text, "chatledger.assistant_text"),
-        *describe_function(chatledger.message, "chatledger.message"),
-        "## ContextEngine",
-        *_engine(),
-        "## AsyncContextEngine",
-        *_async_engine(),
-        *_ledger(),
-        *_async_ledger(),
-        *_views(),
-        "## Histories for adapters",
-        "[How to write an adapter](../how-to/write-an-adapter.md).",
-        *describe_class(chatledger.MessageHistory),
-        *_outline(chatledger.AsyncMessageHistory),
-        *_feeds(),
-        *_projections(),
-        "## Values of context engines",
-        *(part for kind in ENGINE_VALUES for part in describe_values(kind)),
-        "## Values of ledgers",
-        text_of(doc_of(values)),
-        *(part for kind in VALUE_TYPES for part in _outline(kind)),
-        "### `ANY`",
-        "Says that a head may be anywhere: `move_head(..., expected=ANY)` moves without a condition.",
-        "## Names in signatures",
-        "\n".join(f"- `{name}`: {meaning}" for name, meaning in ALIASES.items()),
-        *(part for module, link in MODULES.items() for part in _beside(module, link)),
+def api_pages() -> dict[str, str]:
+    """The pages of the API: `api.md`, with links to the others, and a page for each subject and module. Errors have `errors.md`."""
+    return {
+        "api.md": join(
+            NOTE,
+            "# Reference: the Python API",
+            "Names are imported from `chatledger` unless a page says otherwise, errors from `chatledger.errors`. Arguments after `*` are given "
+            "by name. Times are integer milliseconds since the Unix epoch, UTC. Errors are on [a page of their own](errors.md).",
+            _contents(),
+            "## Opening",
+            *_opening(chatledger.open, "Ledger"),
+            *_opening(chatledger.open_async, "AsyncLedger"),
+            "Locations are explained [on a page of their own](locations.md).",
+            *describe_class(chatledger.Encryption),
+            *describe_class(chatledger.Login),
+            "## Making messages",
+            *describe_function(chatledger.user, "chatledger.user"),
+            *describe_function(chatledger.assistant, "chatledger.assistant"),
+            *describe_function(chatledger.assistant_text, "chatledger.assistant_text"),
+            *describe_function(chatledger.message, "chatledger.message"),
+            "## Names in signatures",
+            "\n".join(f"- `{name}`: {meaning}" for name, meaning in ALIASES.items()),
+        ),
+        "api-ledger.md": _api_page("ledgers", *_ledger(), *_async_ledger(), *_views()),
+        "api-values.md": _api_page(
+            "what ledgers answer with",
+            text_of(doc_of(values)),
+            *(part for kind in VALUE_TYPES for part in _outline(kind)),
+            "### `ANY`",
+            "Says that a head may be anywhere: `move_head(..., expected=ANY)` moves without a condition.",
+        ),
+        "api-engine.md": _api_page(
+            "context engines",
+            "## ContextEngine",
+            *_engine(),
+            "## AsyncContextEngine",
+            *_async_engine(),
+            "## Values of context engines",
+            *(part for kind in ENGINE_VALUES for part in describe_values(kind)),
+        ),
+        "api-feeds.md": _api_page("feeds and projections", *_feeds(), *_projections()),
+        "api-adapters.md": _api_page(
+            "histories for adapters",
+            "[How to write an adapter](../how-to/write-an-adapter.md).",
+            *describe_class(chatledger.MessageHistory),
+            *_outline(chatledger.AsyncMessageHistory),
+        ),
+        **{_page_of(module): _api_page(module.__name__, *_beside(module, link)) for module, link in MODULES.items()},
+    }
+
+
+def _api_page(subject: str, *parts: str) -> str:
+    page = join(NOTE, f"# Reference: {subject}", *parts)
+    # Of a page without parts the names are the headings below its title.
+    return page if "\n## " in page else re.sub(r"^#(?=##+ )", "", page, flags=re.MULTILINE)
+
+
+def _page_of(module: ModuleType) -> str:
+    return f"api-{module.__name__.rpartition('.')[2].replace('_', '-')}.md"
+
+
+def _contents() -> str:
+    """Where to find what: the pages by subject, and those of the modules."""
+    lines = (
+        "[Opening](#opening) a ledger, [making messages](#making-messages), and [names in signatures](#names-in-signatures)",
+        "[`Ledger`, `AsyncLedger`](api-ledger.md) and their views: conversations as they are stored",
+        "[Values](api-values.md): chats, messages, branches, hits and whatever else they answer with",
+        "[`ContextEngine`, `AsyncContextEngine`](api-engine.md): the context of a conversation",
+        "[`Feed`, `Projection`](api-feeds.md): what follows the log",
+        "[`MessageHistory`](api-adapters.md): for adapters",
+        *(f"[`{module.__name__}`]({_page_of(module)}): {line_of(doc_of(module))}" for module in MODULES),
     )
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def _opening(function: Callable[..., object], returns: str) -> Iterator[str]:
@@ -246,24 +282,7 @@ def _opening(function: Callable[..., object], returns: str) -> Iterator[str]:
     yield text_of(doc_of(function))
 
 
-def _contents() -> str:
-    """Where to find what: the names on the page, and the modules."""
-    engine = "[`ContextEngine`](#contextengine), [`AsyncContextEngine`](#asynccontextengine)"
-    ledger = "[`Ledger`](#ledger), [`AsyncLedger`](#asyncledger)"
-    modules = [f"[`{module.__name__}`](#{_anchor(module.__name__)}): {line_of(doc_of(module))}" for module in MODULES]
-    return "\n".join(
-        f"- {line}"
-        for line in (
-            "[Opening](#opening) a ledger, [making messages](#making-messages)",
-            f"{engine}: the context of a conversation, and [their values](#values-of-context-engines)",
-            f"{ledger}: conversations as they are stored, and [their values](#values-of-ledgers)",
-            *modules,
-        )
-    )
-
-
 def _beside(module: ModuleType, link: str) -> Iterator[str]:
-    yield f"## {module.__name__}"
     yield text_of(doc_of(module))
     yield link
     if module is jetstream:  # a persistence module is configured, and its classes are those of the library
@@ -423,6 +442,10 @@ def _event(body: type[events.Body]) -> Iterator[str]:
     yield f"## {body.__name__}"
     yield f"Topic `{body.TOPIC}`. {text_of(doc_of(body))}"
     yield f"```text\n{chr(10).join(fields_of(body))}\n```"
+    if body.TOPIC in KINDS:  # of messages the page on the format says it
+        kind = KINDS[body.TOPIC]
+        parts = (("Structure", kind.structure), ("Content", kind.content))
+        yield " ".join(f"{name}: {', '.join(map('`{}`'.format, fields))}." for name, fields in parts if fields)
 
 
 # Errors

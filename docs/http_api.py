@@ -47,7 +47,7 @@ def _common(document: dict[str, Any]) -> Iterator[str]:
         "- A body is JSON in UTF-8, times are integer milliseconds since the Unix epoch, ids in paths are percent-encoded.\n"
         "- `X-Api-Key`, or `Authorization: Bearer`, says who asks. Reads need the scope `read`, writes `write`, and the routes under "
         "*proof* and *upkeep* `admin`, but for the position.\n"
-        "- `as_of`, where a route has it, is a position on the log or a time in ISO 8601 with an offset: the answer is that of then.\n"
+        "- `as_of`, where a route has it, is a position on the log or a time in ISO 8601 (or `yesterday`, `tuesday`, `7d`): the answer is that of then.\n"
         "- `Chatledger-Position` of an answer is the position up to which it knows the log. Sent as `Chatledger-Wait-For` with a read, "
         "whichever server answers waits until it knows as much, up to ten seconds.\n"
         "- `Chatledger-Erasure: pending` of the answer to a `DELETE`: nothing deleted is shown any more, and bytes of the caller's deletions are "

@@ -8,6 +8,7 @@ from chatledger.domain.limits import (
     MAX_COMMIT_EVENTS,
     MAX_ID_BYTES,
     MAX_JSON_DEPTH,
+    MAX_LINKS,
     MAX_MEMBERS,
     MAX_METADATA_BYTES,
     MAX_METADATA_KEYS,
@@ -20,11 +21,10 @@ from chatledger.domain.packing import MAX_DIGITS
 from chatledger.domain.search.query import MAX_QUERY_DEPTH, MAX_QUERY_TERMS
 from chatledger.domain.search.tokens import MAX_TERM_BYTES
 from chatledger.domain.versioned.content import DIGEST_BYTES
-from chatledger.domain.versioned.decide import MAX_CHECKPOINT_ID_BYTES
-from chatledger.domain.versioned.keys import MAX_LABELS
+from chatledger.domain.versioned.keys import MAX_CHECKPOINT_ID_BYTES, MAX_LABELS
 from chatledger.infra.ledger.engine.computed import MAX_ITEMS
-from chatledger.infra.ledger.graph.settings import MAX_STATE_BYTES
-from chatledger.infra.log.compression import MAX_BYTES
+from chatledger.infra.ledger.graph.values import MAX_STATE_BYTES
+from chatledger.infra.log.mapper import MAX_BYTES
 from chatledger.infra.log.nats.subjects import MAX_NAME_CHARS
 from chatledger.projections.custom.rows import MAX_KEY_BYTES
 from docs.docstrings import join
@@ -49,6 +49,7 @@ LIMITS: Final = (
     ("metadata, encoded in msgpack", _bytes(MAX_METADATA_BYTES), "InvalidValueError"),
     ("keys of metadata, at the top", f"{MAX_METADATA_KEYS:,}", "InvalidValueError"),
     ("members of a chat", f"{MAX_MEMBERS:,}", "InvalidValueError"),
+    ("links of a chat that hold", f"{MAX_LINKS:,}", "InvalidValueError"),
     (
         "levels of lists and objects in a JSON value, and in fragments that are rendered as TOML or TOON",
         f"{MAX_JSON_DEPTH:,}",

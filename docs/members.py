@@ -72,7 +72,8 @@ def signature_of(function: Any, name: str, *, is_method: bool, is_awaited: bool 
     if arguments.kwarg is not None:
         parts.append(f"**{_argument(arguments.kwarg, None)}")
     returns = "" if node.returns is None or node.name == "__init__" else f" -> {_annotation(node.returns)}"
-    prefix = "async " if is_awaited and isinstance(node, ast.AsyncFunctionDef) else ""
+    is_async = isinstance(node, ast.AsyncFunctionDef) or inspect.iscoroutinefunction(function)
+    prefix = "async " if is_awaited and is_async else ""
     line = f"{prefix}{name}({', '.join(parts)}){returns}"
     if len(line) <= _WIDTH:
         return line

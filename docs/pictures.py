@@ -58,6 +58,7 @@ class Picture(NamedTuple):
 
 PICTURES: Final = (
     Picture("explorer.png", "/c/riga?m=riga-6", 720),
+    Picture("explorer-thread.png", "/agents/research-2", 720),
     Picture("explorer-search.png", '/search?q="30+days"', 470),
     Picture("explorer-fork.png", "/c/kettle?m=answer-1", 640),
     Picture("explorer-then.png", f"/c/kettle?at={TUESDAY}", 620),

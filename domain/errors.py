@@ -32,6 +32,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     │  ├─ CheckpointExistsError     the checkpoint id of a thread stands for another content or parent
     │  ├─ RunConflictError          the run id, or that of a regeneration, stands for something else
     │  └─ MessageConflictError      the message id exists with other content, or in another chat
+    ├─ HeldError                    a legal hold keeps it; nothing was deleted
     ├─ LastBranchError              a chat has one branch at least; nothing was written
     ├─ EmptyChatError               the branch has no stored message yet
     ├─ ConflictError                somebody else was faster; nothing was written, read again and decide anew
@@ -68,6 +69,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+
+from .legal_hold import LegalHold
+from .wire import iso
 
 
 def _rebuild(cls: type["ChatledgerError"], message: str, facts: dict[str, Any]) -> "ChatledgerError":
@@ -216,6 +220,28 @@ class WrongChatError(ChatledgerError):
     def __init__(self, message_id: str, *, chat_id: str) -> None:
         super().__init__(f"message {message_id!r} does not belong to chat {chat_id!r}")
         self.message_id, self.chat_id = message_id, chat_id
+
+
+class HeldError(ChatledgerError):
+    """
+    A legal hold keeps it. Nothing was deleted.
+
+    `hold` says what was held, since when, by whom and why.
+    """
+
+    def __init__(self, what: str, hold: LegalHold) -> None:
+        on = (
+            f"{hold.kind} {hold.id!r}"
+            if hold.kind in {"chat", "thread"}
+            else "its owner"
+            if hold.kind == "user"
+            else "it"
+        )
+        super().__init__(
+            f"{what} is under a legal hold, put on {on} at {iso(hold.held_at)}; nothing was deleted. Release the hold first, "
+            "or leave it as it is"
+        )
+        self.hold = hold
 
 
 class LastBranchError(ChatledgerError):
@@ -635,6 +661,7 @@ __all__ = (
     "EmptyChatError",
     "FragmentConversionError",
     "HeadConflictError",
+    "HeldError",
     "IndexFullError",
     "InvalidValueError",
     "LastBranchError",

@@ -23,6 +23,8 @@ MAX_METADATA_KEYS: Final = 1000
 """At the top: chats are listed by each of them."""
 MAX_MEMBERS: Final = 500
 """Of one chat: each has it in a list, in which it moves with every message; and a new chat has all of them in one commit."""
+MAX_LINKS: Final = 20
+"""Of one chat, of those that hold: they are in the row that has its title, which each list reads."""
 MAX_UNPACKED_BYTES: Final = 1024 * 1024 * 1024
 """The size of one imported file when it is unpacked, and of all that an archive has together."""
 S = TypeVar("S", bound=msgspec.Struct)
@@ -105,11 +107,20 @@ def _no_text(what: str) -> InvalidValueError:
 
 
 def check_count(value: Any, what: str) -> int:
-    """A whole number that is not negative."""
+    """A whole number that is not negative; for one beyond all that there may be, and that no iterator counts to, the largest it does."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         msg = f"{what} must be a whole number of at least 0, not {value!r}"
         raise InvalidValueError(msg)
-    return value
+    return min(value, 2**63 - 1)
+
+
+def check_position(value: Any, what: str) -> int:
+    """A position on the log, there or to come. Refused are numbers that rows, SQL and struct cannot hold, which would fail there without words."""
+    position = check_count(value, what)
+    if position != value:
+        msg = f"{what} is a position on the log, which are below 2**63"
+        raise InvalidValueError(msg)
+    return position
 
 
 def check_time(value: Any, what: str, allowed: str = "whole milliseconds since the epoch") -> int:

@@ -8,11 +8,14 @@ from typing import Any, ClassVar, Final, Literal, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from .forms.reading import parts_of, text_of
+from .forms.items import REDACTED
+from .forms.reading import parts_of, role_of, text_of
+from .legal_hold import LegalHold
 from .limits import same_json
-from .wire import SchemaHandler, Times, Value
+from .wire import InNotebook, SchemaHandler, Times, Value
 
 PREVIEW_LENGTH = 50
+LINE_LENGTH: Final = 120
 Progress = Callable[[int, int], None]
 """(done, in all), for progress bars."""
 
@@ -53,13 +56,15 @@ MAIN_NUMBER: Final = 0
 """The number of that branch, whatever its name is later."""
 
 
-class Chat(Value, frozen=True, kw_only=True):
+class Chat(Value, InNotebook, frozen=True, kw_only=True):
     """
     A conversation. `message_count` counts the messages of all its branches, `branch_count` its branches.
 
     `updated_at` is the time of the last change of title or metadata or the last appended message; of an imported chat, what its
     source says of that. It never decreases.
     From `expires_at` on the next sweep deletes it, in ms; None for never.
+    `last_text` is the last message of the active branch in one line, cut at 120 characters; None where it is hidden, says nothing
+    in words, or there is none. While there is a `hold`, neither a sweep nor anybody deletes it.
     """
 
     id: str
@@ -71,6 +76,8 @@ class Chat(Value, frozen=True, kw_only=True):
     message_count: int = 0
     branch_count: int = 1
     expires_at: int | None = None
+    last_text: str | None = None
+    hold: LegalHold | None = None
 
 
 class Annotation(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -87,14 +94,43 @@ class Annotation(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     metadata: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
-class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+RedactionCause = Literal["request", "retention", "erasure"]
+"""Why content was redacted: somebody asked for that message, a rule had it end, or a user was erased."""
+
+
+class Redaction(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """
+    A redaction of a message: its content was taken out of the log for ever.
+
+    Args:
+        at: When, in ms since the epoch.
+        by: The actor, where one was named.
+        reason: Why, in words.
+        cause: Why, as one of a few words.
+        position, version: Where the event is that says so: on the log, and in the chat. 0 where no event says so, or none has been read yet.
+    """
+
+    at: int = 0
+    by: str | None = None
+    reason: str | None = None
+    cause: RedactionCause = "request"
+    position: int = 0
+    version: int = 0
+
+
+UNEXPLAINED: Final = Redaction()
+"""Of a message whose content is gone from its event, before the event is read that says why."""
+
+
+class Message(Value, InNotebook, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """
     One immutable node of a conversation; `parent_id` is its only edge, None marks a root.
 
     `name` is the role or fragment name, `data` the message as it came, in the form that `form` names: `ui`, `openai`, ...;
     None for any other JSON value. `notes` is what the writer and this library said of it, beside the data. `sender_id` names a
     human, `agent_id` an agent (at most one of them), `reply_to` another message of the chat. `copied_from` is the message that it
-    is a copy of. `annotation` is what was said of it later, None for nothing.
+    is a copy of. `annotation` is what was said of it later, None for nothing. `redacted` says when and why its content was taken
+    away, None where it was not; `data` is then what was put in its place, or None.
     """
 
     # `chat_id` has a default so that records inside one chat need not repeat it (`omit_defaults`); answers always carry it.
@@ -113,6 +149,7 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     annotation: Annotation | None = None
     form: str | None = None
     notes: dict[str, Any] | None = None
+    redacted: Redaction | None = None
 
     derived: ClassVar[tuple[str, ...]] = ("text", "is_stale", "is_hidden")
 
@@ -132,6 +169,11 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return Value.__hash__(self)
 
     @property
+    def role(self) -> str:
+        """The role of who says it: `user`, `assistant`, `system`, `tool`, or the name of another fragment; as the data say in their form, else by `name`."""
+        return role_of(self.form, self.shown, self.name)
+
+    @property
     def is_stale(self) -> bool:
         """Whether what it answers was edited, see `Ledger.mark_stale`."""
         return self.annotation is not None and self.annotation.stale
@@ -142,14 +184,30 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return self.annotation is not None and self.annotation.hidden
 
     @property
+    def shown(self) -> Any:
+        """The data as people and models get them: `[redacted]` where nothing is in the place of content that was redacted."""
+        return REDACTED if self.redacted is not None and self.data is None else self.data
+
+    @property
     def text(self) -> str:
         """The plain text: a string as it is, the texts of a message in its form, else every string found in `data`, by lines."""
-        return text_of(self.form, self.data)
+        return text_of(self.form, self.shown)
+
+    @property
+    def line(self) -> str | None:
+        """Text in one line of at most 120 characters, or the kinds of its parts; None where it is hidden or has neither."""
+        if self.is_hidden:
+            return None
+        # The beginning will do: a message may be of megabytes, and each append to a chat asks for its line.
+        words = self.text[: LINE_LENGTH * 10].split() or [f"[{part.get('type')}]" for part in self.parts]
+        # A lone surrogate, which no file or wire takes, is a question mark here.
+        line = " ".join(words).encode("utf-8", "replace").decode()
+        return (line if len(line) <= LINE_LENGTH else line[: LINE_LENGTH - 1] + "…") or None
 
     @property
     def parts(self) -> list[dict[str, Any]]:
         """The parts of the UIMessage that it is or stands for."""
-        return parts_of(self.form, self.data)
+        return parts_of(self.form, self.shown)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -243,7 +301,7 @@ class PageEntry(Value, frozen=True, kw_only=True):
     versions: Versions
 
 
-class Page(Value, frozen=True, kw_only=True):
+class Page(Value, InNotebook, frozen=True, kw_only=True):
     """
     A part of the chain of a branch, as a chat interface shows it.
 
@@ -287,16 +345,40 @@ class Member(Value, frozen=True, kw_only=True):
     added_at: int
 
 
-class ErasureReceipt(Value, frozen=True, kw_only=True):
+class Link(Value, frozen=True, kw_only=True):
     """
-    A receipt of a deletion.
+    A link by which anybody reads a chat, and nothing else, until it is revoked or over.
 
     Args:
-        kind: The kind of what was deleted: `chat`, `thread`, `state` or `item`.
-        id: Its id; of a state or an item a digest, as its tombstone has it.
-        position: The position of its tombstone on the log.
-        event_count: The number of events that the tombstone stands for.
-        deleted_at: The time of the tombstone in ms since the epoch. From then on it is in no answer.
+        id: The id by which it is revoked. It opens nothing.
+        chat_id: The chat.
+        branch: The one branch that it shows, by its present name; None for all.
+        until: The message that what it shows leads to; None for no such end.
+        created_at: When it was made.
+        expires_at: When it is over; None for never.
+        path: Where the explorer serves it, below the address of the server. Only `create_link` returns it: the ledger keeps a
+            hash of the secret that it ends with.
+    """
+
+    id: str
+    chat_id: str
+    branch: str | None = None
+    until: str | None = None
+    created_at: int
+    expires_at: int | None = None
+    path: str | None = None
+
+
+class ErasureReceipt(Value, frozen=True, kw_only=True):
+    """
+    A receipt of a deletion, or of a redaction.
+
+    Args:
+        kind: The kind of what was deleted: `chat`, `thread`, `state` or `item`; `redaction` where messages of a chat lost their content, or events a name.
+        id: Its id; of a state or an item a digest, as its tombstone has it; of a redaction that of the chat or value.
+        position: The position of its tombstone on the log, or of the event that says what was redacted.
+        event_count: The number of events that the tombstone stands for, or that lost content.
+        deleted_at: The time of that event in ms since the epoch. From then on it is in no answer.
         erased_at: The time when its bytes were gone from the log and from the rows of the index; None while they are to be erased.
     """
 
@@ -314,11 +396,15 @@ class Swept(Value, frozen=True, kw_only=True):
 
     Args:
         chats: The ids of the chats that it deleted.
-        versioned: The number of threads, states and items that it erased because they had expired.
+        versioned: The number of threads, states and items that it erased because they had expired, or no rule keeps them longer.
+        messages: The number of messages whose content no rule keeps longer, which it redacted.
+        versions: The number of versions of threads, states and items whose content no rule keeps longer, which it took out.
     """
 
     chats: list[str]
     versioned: int = 0
+    messages: int = 0
+    versions: int = 0
 
 
 class GraphNode(Value, frozen=True, kw_only=True, gc=False):
@@ -346,7 +432,7 @@ class GraphCheckpoint(Value, frozen=True, kw_only=True):
     message_id: str
 
 
-class Graph(Value, frozen=True, kw_only=True):
+class Graph(Value, InNotebook, frozen=True, kw_only=True):
     """The whole DAG of a chat: nodes by `created_at` (ties in log order), branches and checkpoints."""
 
     chat_id: str
@@ -355,7 +441,7 @@ class Graph(Value, frozen=True, kw_only=True):
     checkpoints: list[GraphCheckpoint]
 
 
-class Divergence(Value, frozen=True, kw_only=True):
+class Divergence(Value, InNotebook, frozen=True, kw_only=True):
     """
     The difference of two messages: their last `common` ancestor, and what each chain has after it, oldest first.
 
@@ -368,19 +454,44 @@ class Divergence(Value, frozen=True, kw_only=True):
     common_count: int = 0
 
 
-class SearchHit(Value, frozen=True, kw_only=True):
+class HitPlace(Value, frozen=True, kw_only=True):
     """
-    A message that a search found.
+    Where a message is that an agent said: no message of a chat, but one in a thread, a state or an item.
 
     Args:
-        message: The message.
+        kind: What it is in.
+        id: The id of that.
+        namespace: The namespace of the thread; empty for others.
+        version: The first checkpoint that has it, or the number of the version. Of a write that no checkpoint has taken up, that
+            which it waits at. None where all that had it first were pruned.
+        field: The channel, or the field.
+        owner: Whose it is; None when it is nobody's.
+    """
+
+    kind: Literal["thread", "state", "item"]
+    id: str
+    namespace: str
+    version: str | None
+    field: str
+    owner: str | None = None
+
+
+class SearchHit(Value, InNotebook, frozen=True, kw_only=True):
+    """
+    A message that a search found, in a chat, or in a thread, a state or an item.
+
+    Args:
+        message: The message. One that is in no chat has no `chat_id`, the id that its writer gave it, or else a digest, the form
+            that it is told by, and as `name` the role: `user` and `assistant` for LangChain's `human` and `ai`.
         rank: How well it matches: lower is better. By BM25, over the chats that were searched; in a search by meaning the
             negative of `similarity`, in one by both that of the fused score.
-        snippet: The best passage of at most 32 words, with matches between `<mark>` and `</mark>`. Not escaped for HTML. Of a
-            message that was found by its meaning alone, the beginning of the piece that is nearest, without marks.
+        snippet: The best passage of at most 32 words, as it was written: not escaped for HTML. Of a message that was found by its
+            meaning alone, the beginning of the piece that is nearest.
+        matches: Where the words of the query are in the snippet: start and end of each, in code points; `parts` cuts it there.
         within: What the passage is from: the text of the message, its tools or its reasoning.
         ranks: In a search by meaning or both, why it was found: its place by `words` and by `meaning`, from 1, of those that have it.
         similarity: The cosine of the query and the nearest piece of the message, where it was found by meaning.
+        place: Where it is, when that is no chat.
     """
 
     message: Message
@@ -391,9 +502,46 @@ class SearchHit(Value, frozen=True, kw_only=True):
         default_factory=dict[Literal["words", "meaning"], int]
     )
     similarity: float | None = None
+    place: HitPlace | None = None
+    matches: list[list[int]] = msgspec.field(default_factory=list[list[int]])
+
+    @property
+    def parts(self) -> list[tuple[str, bool]]:
+        """The snippet in parts, each with whether it matches the query: what to escape and mark one by one."""
+        parts: list[tuple[str, bool]] = []
+        end = 0
+        for start, stop in self.matches:
+            parts += [(self.snippet[end:start], False), (self.snippet[start:stop], True)]
+            end = stop
+        return [*parts, (self.snippet[end:], False)]
 
 
-class SearchHits(list[SearchHit]):
+class HitCounts(Value, frozen=True, kw_only=True):
+    """
+    What the best hits of a search are, counted.
+
+    Args:
+        total: How many they are.
+        streams: In how many chats, threads, states and items.
+        where: How many are in a `chat`, a `thread`, a `state` or an `item`.
+        roles: By role.
+        owners: By owner; "" for nobody.
+        days: By the day when they were written, in UTC, such as `2026-03-01`.
+        active: How many are on the active branch of their chat, or in no chat.
+        nearest: Where there are none, the query with words that messages have in the place of those that none has.
+    """
+
+    total: int = 0
+    streams: int = 0
+    where: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    roles: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    owners: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    days: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    active: int = 0
+    nearest: str | None = None
+
+
+class SearchHits(list[SearchHit], InNotebook):
     """
     The result of a search, best first.
 
@@ -428,7 +576,7 @@ def make_graph(
                 id=message.id,
                 parent_id=message.parent_id,
                 role=message.name,
-                content=preview(message.data, message.form),
+                content=preview(message.shown, message.form),
                 created_at=message.created_at,
             )
             for message in sorted(messages, key=lambda message: message.created_at)

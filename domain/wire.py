@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
+from importlib import import_module
 from typing import (
     Any,
     ClassVar,
@@ -92,6 +93,25 @@ class Value(msgspec.Struct, frozen=True):
             "serialization": _written(cls, _object(cls, schemas | answered)),
             "ref": f"{cls.__module__}.{cls.__qualname__}:{id(cls)}",
         }
+
+
+class InNotebook:
+    """A value that a notebook shows as HTML or Markdown: `draw_html`, `draw_markdown`."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        drawn: str = _notebook().draw_html(self)
+        return drawn
+
+    def _repr_markdown_(self) -> str:
+        drawn: str = _notebook().draw_markdown(self)
+        return drawn
+
+
+def _notebook() -> Any:
+    # By its name, when a notebook asks: the module that draws values is about them, and no value is about it.
+    return import_module(".draw.notebook", __package__)
 
 
 def _described(kind: Any) -> Any:

@@ -158,7 +158,8 @@ class AsOfIndex:
 
         chat = IndexedChat(self.tables, txn, "", chat_no)
         if chat.record is not None:
-            indexer.delete_chat(txn, self.tables, chat)
+            messages = (message for _, message in chat.chains.all_messages())
+            indexer.forget_messages(txn, self.tables, chat_no, messages)
             while finish_step(txn, self.tables):
                 pass
         drop_prefixed(txn, self.tables.rows, number(chat_no))

@@ -1,7 +1,6 @@
 """The generations of an index: numbered environments, of which one is current, so that a new one is built beside the old."""
 
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Generator
@@ -20,12 +19,13 @@ from .lmdb.keys import number, to_number
 from .lmdb.page_check import find_damage
 from .lmdb.tables import Tables
 from .log.kinds import kind_of
+from .operating_system import OPEN_FLAGS, lock_file, replace, sync
 
-SCHEMA: Final = b"33"
+SCHEMA: Final = b"42"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
 
 _STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"
-_ERASURE, _ERASED, _TRACKING = b"erasure:", b"erased:", b"tracking:"
+_ERASURE, _ERASED, _REDACTED = b"erasure:", b"erased:", b"redacted"
 _RECEIPTS_MS: Final = 30 * 86_400_000
 """Receipts are kept for so long after an erasure: the tombstone stays for ever."""
 
@@ -47,7 +47,11 @@ class Erasure(msgspec.Struct, frozen=True, array_like=True):
     """
     A deleted stream whose events, from `first_position` to before `tombstone_position`, are to be erased from the log.
 
-    `owner_digest` is that of the tombstone. `erased_at` is when this index saw that they are gone, in ms.
+    `owner_digest` is that of the tombstone. `erased_at` is when this index saw that they are gone, in ms. Until then `key` is that of a
+    thread, a state or an item: tombstones have digests, and a hold on it names it.
+
+    With `targets` it is a redaction, by the event at `tombstone_position`, in the chat whose first event is at `first_position`: slots
+    are to be emptied, given by position. `messages` are the ids and numbers in log order of those that lost their content.
     """
 
     stream_id: str
@@ -57,6 +61,9 @@ class Erasure(msgspec.Struct, frozen=True, array_like=True):
     deleted_at: int = 0
     owner_digest: str | None = None
     erased_at: int | None = None
+    targets: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    messages: tuple[tuple[str, int], ...] = ()
+    key: str = ""
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -182,17 +189,30 @@ class Generation(Environment):
         """The position of the last event of a stream that is shown; 0 when there is none."""
         return stream_head(kind_of(stream).read(self.tables, txn, stream)).position
 
-    def put_erasure(self, txn: Transaction, recorded: Recorded) -> None:
+    def put_erasure(self, txn: Transaction, recorded: Recorded, key: str = "") -> None:
         """Note that what a tombstone claims is to be erased from the log, and from the files of the index."""
         body = recorded.body
         assert isinstance(body, StreamDeleted), "it is a tombstone"
         digest: str | None = getattr(body, "owner_digest", None)
         erasure = Erasure(
-            recorded.chat_id, body.first_position, recorded.position, body.event_count, recorded.occurred_at, digest
+            *(recorded.chat_id, body.first_position, recorded.position, body.event_count, recorded.occurred_at, digest),
+            key=key,
         )
         txn.put(_ERASURE + number(recorded.position), _encode(erasure), db=self.meta)
         txn.delete(_ERASED + number(recorded.position), db=self.meta)  # a cluster may have taken it back
         self.note_dirty(txn)
+
+    def put_redaction(self, txn: Transaction, redaction: Erasure, *, is_due: bool) -> None:
+        """Note that content was taken away, and where it is to be erased from the log and the files of the index, if it was there."""
+        txn.put(_REDACTED, number(redaction.tombstone_position), db=self.meta)
+        if is_due:
+            txn.put(_ERASURE + number(redaction.tombstone_position), _encode(redaction), db=self.meta)
+            self.note_dirty(txn)
+
+    def redacted_at(self, txn: Transaction) -> int:
+        """Return the position of the last event that took content away; 0 for none."""
+        raw = txn.get(_REDACTED, db=self.meta)
+        return 0 if raw is None else to_number(raw)
 
     def erasures(self, txn: Transaction, *, after: int = 0) -> list[Erasure]:
         """The deleted streams whose events may still be on the log, in the order of their tombstones; from a position on."""
@@ -209,7 +229,10 @@ class Generation(Environment):
 
     def finish_erasure(self, txn: Transaction, erasure: Erasure, *, at_ms: int) -> None:
         """Note that the events are gone, and forget what was noted long ago."""
-        key, done = number(erasure.tombstone_position), msgspec.structs.replace(erasure, erased_at=at_ms)
+        key, done = (
+            number(erasure.tombstone_position),
+            msgspec.structs.replace(erasure, erased_at=at_ms, messages=(), key=""),
+        )
         txn.delete(_ERASURE + key, db=self.meta)
         txn.put(_ERASED + key, _encode(done), db=self.meta)
         oldest = txn.cursor(self.meta)
@@ -217,15 +240,6 @@ class Generation(Environment):
             if (_decode_erasure(oldest.value()).erased_at or 0) > at_ms - _RECEIPTS_MS:
                 return
             oldest.delete()
-
-    def tracking(self, txn: Transaction, application: str) -> int | None:
-        """Return the tracked position of an application's projection."""
-        raw = txn.get(_TRACKING + application.encode(), db=self.meta)
-        return None if raw is None else to_number(raw)
-
-    def put_tracking(self, txn: Transaction, application: str, position: int) -> None:
-        """Note how far a projection of that application is."""
-        txn.put(_TRACKING + application.encode(), number(position), db=self.meta)
 
 
 class Generations:
@@ -258,12 +272,8 @@ class Generations:
             file.write(f"{generation_no}\n")
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(self.root / "CURRENT")
-        folder = os.open(self.root, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace(draft, self.root / "CURRENT")
+        sync(self.root)
 
     def remove_unused(self) -> None:
         """Delete the generations before the current one that no process has open any more."""
@@ -300,10 +310,10 @@ class Generations:
 
         Without `is_waiting` it may not be so: another one builds.
         """
-        fd = os.open(self.root / "building", os.O_RDWR | os.O_CREAT, 0o600)
+        fd = os.open(self.root / "building", os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o600)
         try:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | (0 if is_waiting else fcntl.LOCK_NB))
+                lock_file(fd, is_waiting=is_waiting)
             except BlockingIOError:
                 yield False
             else:
@@ -317,11 +327,11 @@ class Generations:
 
 def _is_in_use(path: Path) -> bool:
     try:
-        fd = os.open(path, os.O_RDWR)
+        fd = os.open(path, os.O_RDWR | OPEN_FLAGS)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(fd)
     except BlockingIOError:
         return True
     finally:

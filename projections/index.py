@@ -21,7 +21,6 @@ from .lmdb.environment import INITIAL_MAP_BYTES, Transaction
 from .lmdb.scrub import scrub_files
 from .lmdb.system_errors import unusable, why_full
 from .log.applying import Settings, apply_events
-from .log.tracking import PositionRecorder
 from .search import filling, indexer
 from .search.deletion import finish_step
 from .search.intake import Intake, Inverter
@@ -29,10 +28,9 @@ from .search.manifest import manifest_of
 from .snapshot import DAMAGE, IndexReader, SettledIndex
 
 T = TypeVar("T")
+
 ReadLog = Callable[[int], Sequence[Recorded]]
 """The events after a position: a page of whole commits, empty at the end of the log."""
-
-APPLICATION: Final = "chatledger"
 
 
 def _clean_search(generation: Generation, txn: Transaction) -> bool:
@@ -68,7 +66,7 @@ def _read_pages(read: ReadLog, after: int, count: int) -> Sequence[Recorded]:
     return events
 
 
-class Index(IndexReader, PositionRecorder):
+class Index(IndexReader):
     """
     The index of one log, kept in LMDB and shared by the threads and processes that have it open.
 
@@ -78,7 +76,7 @@ class Index(IndexReader, PositionRecorder):
     def __init__(self, root: Path, *, identity: str, map_bytes: int = INITIAL_MAP_BYTES) -> None:
         super().__init__(root, identity=identity, map_bytes=map_bytes)
         self._advanced = threading.Condition()
-        self.settings = Settings(application=APPLICATION)
+        self.settings = Settings()
         self.custom = self.settings.custom
         self.left: SettledIndex | None = None
         self._is_search_overdue = False
@@ -155,12 +153,14 @@ class Index(IndexReader, PositionRecorder):
         """Note that the events of a deleted stream are gone from the log."""
         self.update(lambda generation, txn: generation.finish_erasure(txn, erasure, at_ms=at_ms))
 
-    def note_erasures(self, tombstones: Sequence[Recorded]) -> None:
-        """Note that the log has events, still or again, that these tombstones claim."""
+    def note_erasures(self, tombstones: Sequence[Recorded], redactions: Sequence[Erasure]) -> None:
+        """Note that the log has events, still or again, that these tombstones claim, and content that was taken away."""
 
         def change(generation: Generation, txn: Transaction) -> None:
             for tombstone in tombstones:
                 generation.put_erasure(txn, tombstone)
+            for redaction in redactions:
+                generation.put_redaction(txn, redaction, is_due=True)
 
         self.update(change)
 

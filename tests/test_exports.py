@@ -2,10 +2,14 @@
 
 import builtins
 import inspect
+import pydoc
+import re
 import subprocess
 import sys
+import tomllib
 import types
 from importlib import import_module
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +18,7 @@ import pytest
 import chatledger
 from chatledger.domain import errors
 
+ROOT: Final = Path(__file__).parent.parent
 MAX_NAMES: Final = 70
 MODULES: Final = sorted(
     f"chatledger.{path.stem}" for path in Path(chatledger.__file__).parent.glob("*.py") if not path.stem.startswith("_")
@@ -26,6 +31,17 @@ def test_an_application_sees_few_names() -> None:
     assert sorted(chatledger.__all__) == list(chatledger.__all__)
     assert len({*chatledger.__all__, "open"}) <= MAX_NAMES
     assert set(chatledger.__all__) <= set(dir(chatledger))
+
+
+def test_help_shows_public_names_only() -> None:
+    """Neither the functions that import the names on first use, nor what they import."""
+    shown = pydoc.plain(pydoc.render_doc(chatledger))
+    behind_the_classes = shown[shown.index("\nFUNCTIONS\n") :]
+    functions = re.findall(r"^    (\w+)\(", behind_the_classes, re.MULTILINE)
+
+    assert set(functions) <= set(chatledger.__all__)
+    assert "user" in functions
+    assert re.findall(r"^    (\w+) = ", behind_the_classes, re.MULTILINE) == ["ANY"]
 
 
 @pytest.mark.parametrize("name", ["chatledger", *WITH_NAMES])
@@ -73,6 +89,51 @@ def test_naming_the_package_imports_nothing() -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60)
 
 
+@pytest.mark.parametrize("scheme", ["memory:", "sqlite:///{}", "{}"])
+def test_opening_imports_what_it_needs(scheme: str, tmp_path: Path) -> None:
+    """A client of servers elsewhere is none of that, nor what only some users call: asyncio, vectors, other databases."""
+    program = (
+        "import sys, chatledger; from chatledger import Ledger, user\n"
+        "with chatledger.open(sys.argv[1]) as ledger:\n"
+        "    assert not {'aiohttp', 'anyio', 'asyncio', 'nats', 'numpy', 'sqlalchemy', 'ssl'} & set(sys.modules)\n"
+        "    ledger.create_chat('c', 'ada'); ledger.append('c', [user('hi')])\n"
+        "assert not {'numpy', 'sqlalchemy'} & set(sys.modules)"
+    )
+    location = scheme.format(tmp_path / "chats.db")
+    subprocess.run([sys.executable, "-W", "error", "-c", program, location], check=True, timeout=60)
+
+
+def test_what_opens_comes_before_what_is_opened() -> None:
+    """A server gets ready while the ledger, its index and its log are imported."""
+    program = (
+        "import sys, chatledger; chatledger.open\n"
+        "assert not {'chatledger.infra.ledger.ledger', 'chatledger.infra.log.port', 'chatledger.infra.store.store', "
+        "'chatledger.projections.index'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60)
+
+
+def test_the_version_alone_imports_no_command_line() -> None:
+    """It is what the command line itself says."""
+    program = (
+        "import sys; from chatledger.__main__ import main; sys.argv[1:] = ['--version']; main()\n"
+        "assert not {'click', 'rich', 'msgspec', 'lmdb'} & set(sys.modules)\n"
+        "from chatledger.infra.entrypoints.cli import cli; cli.main(['--version'], 'chatledger', standalone_mode=False)"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+
+    first, second = printed.stdout.splitlines()
+    assert first == second
+
+
+def test_the_version_is_printed_without_importing_a_ledger() -> None:
+    program = (
+        "import sys; from chatledger.infra.entrypoints.cli import cli; cli.main(['--version'], standalone_mode=False)\n"
+        "assert not {'asyncio', 'eventsourcing', 'chatledger.domain.values', 'chatledger.infra.ledger.ledger'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60)
+
+
 IMPORT_EACH: Final = """
 import importlib, os, sys
 
@@ -114,10 +175,10 @@ def test_both_ways_to_open_have_the_same_options() -> None:
 
     assert ours.parameters == theirs.parameters
     assert ours.parameters["location"].default == "./chatledger-data"
-    assert (ours.return_annotation, theirs.return_annotation) == (chatledger.Ledger, chatledger.AsyncLedger)
+    assert (ours.return_annotation, theirs.return_annotation) == ("Ledger", "AsyncLedger")
     assert set(ours.parameters) == {line.split(":")[0].strip() for line in _arguments(opening)}
     for function in (opening, opening_later):
-        with pytest.raises(TypeError, match="unexpected keyword argument 'indx'"):
+        with pytest.raises(TypeError, match="no option 'indx'; did you mean 'index'"):
             function("memory:", indx="./index")
 
 
@@ -148,3 +209,27 @@ def test_async_methods_have_the_same_arguments() -> None:
 def test_every_method_is_documented() -> None:
     """Each public method has a docstring."""
     assert [] == [name for name in _public(chatledger.Ledger) if not inspect.getdoc(getattr(chatledger.Ledger, name))]
+
+
+def test_nothing_that_every_installation_imports_needs_an_extra() -> None:
+    """Each verb of the command line, and each public module but those that are about an extra, whatever else is installed here."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    # Rich brings Markdown-it and Pygments along.
+    there = {name_in(need) for need in project["dependencies"]} | {"chatledger", "markdown-it-py", "pygments"}
+    extras = {name_in(need) for needs in project["optional-dependencies"].values() for need in needs} - there
+    absent = {top for top, owners in packages_distributions().items() if extras & set(map(str.lower, owners))}
+    assert {"langgraph", "joserfc", "starlette", "sqlalchemy"} <= absent
+    program = (
+        "import sys; from importlib import import_module\n"
+        "sys.modules |= dict.fromkeys(sys.argv[1].split(','))  # what is None there cannot be imported\n"
+        "from chatledger.infra.entrypoints.cli import app\n"
+        "for module in {*app.VERBS.values()}: import_module('.' + module, app.__package__)\n"
+        "for module in sys.argv[2:]: import_module(module)"
+    )
+    modules = [name for name in MODULES if name not in {"chatledger.langgraph", "chatledger.server"}]
+    subprocess.run([sys.executable, "-c", program, ",".join(absent), *modules], check=True, timeout=120)
+
+
+def name_in(requirement: str) -> str:
+    """The name of what is required, as the index of packages spells it."""
+    return re.split(r"[^\w.-]", requirement)[0].lower()

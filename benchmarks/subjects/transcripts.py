@@ -4,12 +4,15 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from typing import Any
 
 import chatledger
 from chatledger import Ledger, NewMessage
+from chatledger.infra.exchange.agents.every import AGENTS
+from chatledger.infra.exchange.agents.following import exported
+from chatledger.infra.exchange.agents.keeping import AgentFiles, Keeper
 
 from ..measure import Row, bytes_on_disk, check_equal
 from ..transcripts import ENTRIES, text_of, transcript
@@ -78,6 +81,44 @@ def transcripts(world: World) -> Iterator[Row]:
             theirs=[float(size)],
             note=f"closed: log {sizes['log'] / raw:.2f} and index {sizes['index'] / raw:.2f} times the JSON, {count:,} entries; both can be searched",
         )
+    yield from _files_kept(world, sessions)
+
+
+def _files_kept(world: World, sessions: Sequence[Entries]) -> Iterator[Row]:
+    """The same as files of Claude Code, which `chatledger keep` reads: what they take, and what looking again takes."""
+    folder = world.folder()
+    files = folder / "home" / ".claude" / "projects" / "-home-ada-project"
+    files.mkdir(parents=True)
+    for entries in sessions:
+        lines = "".join(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n" for entry in entries)
+        (files / f"{entries[0]['sessionId']}.jsonl").write_text(lines, encoding="utf-8")
+    raw = sum(file.stat().st_size for file in files.iterdir())
+    sources = [AgentFiles(agent, agent.roots({}, folder / "home")) for agent in AGENTS.values()]
+    with chatledger.open(folder / "ledger", durability="fast") as ledger:
+        keeper = Keeper(sources, lambda: nullcontext(ledger), user="ada")
+        keeper.once()
+        for entries in sessions:
+            session = entries[0]["sessionId"]
+            own = (files / f"{session}.jsonl").read_bytes()
+            check_equal("transcripts", exported(ledger, f"claude/-home-ada-project/{session}"), own)
+        yield world.compare(
+            keeper.once,
+            lambda: [file.stat() for file in files.iterdir()],
+            subject="transcripts",
+            name=f"keep {len(sessions)} files again that have nothing new",
+            peer="their sizes",
+            note="each file is looked at, none is read",
+        )
+    sizes = {what: bytes_on_disk(folder / "ledger" / what) for what in ("log", "index")}
+    yield Row(
+        subject="transcripts",
+        name=f"bytes on disk for {len(sessions)} files of Claude Code, kept byte for byte",
+        peer="the files",
+        show="bytes",
+        ours=[float(sum(sizes.values()))],
+        theirs=[float(raw)],
+        note=f"closed: log {sizes['log'] / raw:.2f} and index {sizes['index'] / raw:.2f} times the files; each comes back equal",
+    )
 
 
 def _add_ours(ledger: Ledger, entries: Entries) -> None:

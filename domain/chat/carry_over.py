@@ -14,10 +14,11 @@ import msgspec
 
 from ..errors import InvalidValueError, MessageConflictError
 from ..values import MAIN_NUMBER, Annotation, Branch, Message
-from .annotations import annotation_events
 from .decide_branches import decide_fork
 from .decide_messages import find_branch
 from .events import Body, BranchCreated, MessagesAppended, RunRecorded
+from .history import annotation_events
+from .redaction import notes_of_copy, redaction_in
 from .runs import CarryOver, MessageRun, PlannedRun, RegenerationPlan, RegenerationRecord, Stretch, copy_id
 from .state import ChatState
 
@@ -292,6 +293,8 @@ class _Copying:
                 reply_to=self._new(message.reply_to),
                 copied_from=message.id,
                 annotation=None,
+                notes=notes_of_copy(message),
+                redacted=redaction_in(notes_of_copy(message)),
             )
         )
         annotation = state.annotation(message.id)

@@ -21,7 +21,6 @@ from ..errors import (
 )
 from ..limits import check_id, same_json
 from ..values import MAIN, MAIN_NUMBER, Annotation, Message, NewMessage
-from .annotations import Standing, annotation_events, replacement, standing
 from .decide_branches import check_target
 from .decide_chats import decide_create_chat, decide_delete_chat, decide_update_chat
 from .decide_messages import check_message, missing_messages
@@ -39,7 +38,7 @@ from .events import (
     MessagesAppended,
 )
 from .fork import bases_of, next_name
-from .history import History, read_history
+from .history import History, Standing, annotation_events, read_history, replacement, standing
 from .state import ChatState, next_branch_number
 
 T = TypeVar("T")
@@ -83,11 +82,20 @@ class Commit:
         unique_id: An id that nothing has; those of what is made begin with it.
         owner: The owner of a chat that is made.
         branch: The branch that verbs mean which name none; the active one when None.
+        clean: Returns a message as it may be stored, such as without secrets; None where all may be as they are.
     """
 
     def __init__(
-        self, state: ChatState, *, now: int, unique_id: str, owner: str = "", branch: str | None = None
+        self,
+        state: ChatState,
+        *,
+        now: int,
+        unique_id: str,
+        owner: str = "",
+        branch: str | None = None,
+        clean: Callable[[NewMessage], NewMessage] | None = None,
     ) -> None:
+        self._clean = clean
         self.state, self.now_ms, self.unique_id = state, now, unique_id
         self._owner, self._branch = owner, branch
         self._active = None if state.record is None else state.record.active_branch
@@ -272,7 +280,7 @@ class Commit:
         name = self.branch if branch is None else branch
         base = parent = self.head(name)
         chained: list[Message] = []
-        for draft in drafts:
+        for draft in self._cleaned(drafts):
             message = check_message(draft, self.now_ms)
             if self.has(message.id):
                 raise MessageConflictError(message.id, chat_id=self.state.chat_id)
@@ -301,7 +309,7 @@ class Commit:
         Raises:
             ParentNotFoundError, MessageConflictError, InvalidValueError: As `Ledger.add_messages` does.
         """
-        added = missing_messages(self.state, drafts, now=self.now_ms)
+        added = missing_messages(self.state, self._cleaned(drafts), now=self.now_ms)
         if added:
             self._bodies.append(MessagesAppended(tuple(added)))
             self._new |= {message.id: message for message in added}
@@ -358,7 +366,7 @@ class Commit:
             BranchNotFoundError: There is no such branch.
         """
         self.begin()
-        head = self.head()
+        head, drafts = self.head(), self._cleaned(drafts)
         if len(drafts) > 1:
             self.state.look_up(draft.id for draft in drafts if draft.id is not None)  # one read of the index for all
         if reused_ids:
@@ -430,6 +438,7 @@ class Commit:
         """Let a message stand in the place of one of the chat, of which it is another version; nothing where that says the same."""
         new_id = replacement(self.state, base.id)
         stands = base if new_id is None else self.state.message(new_id) or base
+        (draft,) = self._cleaned([draft])
         if says_the_same(stands, draft):
             self.annotate([stands.id], hidden=False)
             return
@@ -454,6 +463,10 @@ class Commit:
             taken.add(message_id)
             free.append(draft if message_id == draft.id else msgspec.structs.replace(draft, id=message_id))
         return free
+
+    def _cleaned(self, drafts: Iterable[NewMessage]) -> Sequence[NewMessage]:
+        # Before anything is compared: what is stored was cleaned too.
+        return [*drafts] if self._clean is None else [*map(self._clean, drafts)]
 
     def _is_there(self, draft: NewMessage, head: str | None) -> bool:
         if draft.id is None or head is None:
@@ -499,9 +512,10 @@ def decide(
     unique_id: str,
     owner: str = "",
     branch: str | None = None,
+    clean: Callable[[NewMessage], NewMessage] | None = None,
 ) -> tuple[list[Body], T]:
     """Return the events of a decision, and what it returns of its commit; see `Commit`."""
-    commit = Commit(state, now=now, unique_id=unique_id, owner=owner, branch=branch)
+    commit = Commit(state, now=now, unique_id=unique_id, owner=owner, branch=branch, clean=clean)
     outcome = change(commit)
     return commit.finished(), outcome
 

@@ -109,9 +109,9 @@ def decide_update_chat(
 
 
 def decide_expire_chat(state: ChatState, *, until: int) -> list[Body]:
-    """The tombstone of a chat that is due at `until`, in ms; nothing when there is none, or it was given more time."""
+    """The tombstone of a chat that is due at `until`, in ms; nothing when there is none, it is held, or was given more time."""
     profile = state.profile
-    if profile is None or profile.expires_at is None or profile.expires_at > until:
+    if profile is None or profile.ends_at is None or profile.ends_at > until:
         return []
     return decide_delete_chat(state, user_id=None)
 

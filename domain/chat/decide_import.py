@@ -9,7 +9,6 @@ import msgspec
 from ..errors import InvalidValueError, MessageNotFoundError
 from ..limits import check_id, check_metadata, check_optional_id, check_time
 from ..values import MAIN, MAIN_NUMBER, Annotation, Branch
-from .annotations import annotation_events
 from .decide_chats import decide_create_chat, require_chat
 from .decide_messages import missing_messages
 from .events import (
@@ -24,6 +23,7 @@ from .events import (
     RegenerationBegun,
     RunRecorded,
 )
+from .history import annotation_events
 from .import_versions import Settled, original_id
 from .interchange import ImportedBranch, ImportedChat, ImportResult, draft_of
 from .members import members_of_new

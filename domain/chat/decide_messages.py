@@ -18,12 +18,13 @@ from ..errors import (
     SelfParentError,
     WrongChatError,
 )
-from ..forms.detect import API_FORMS, form_of
+from ..forms.detect import form_of, is_of_form
 from ..limits import check_id, check_time, data_copy, json_copy, same_json
 from ..packing import pack
 from ..values import OWNER, UI, AnyHead, Branch, Message, NewMessage
 from .decide_chats import decide_update_chat, require_chat
 from .events import Body, MessagesAppended
+from .redaction import redaction_in
 from .state import ChatState
 
 
@@ -172,12 +173,12 @@ def check_message(draft: Any, now: int) -> Message:
             check_id(value, f"{field} of {what}")
     data: Any = draft.data
     form = form_of(data) if draft.form is UNSET else draft.form
-    if isinstance(form, str) and form in API_FORMS:
-        if not isinstance(data, dict):
-            msg = f"data of {what} must be an object, as the form {form!r} has it, not {type(data).__name__}"
-            raise InvalidValueError(msg)
-    elif form is not None:
+    if not is_of_form(data, form):
+        msg = f"data of {what} must be an object, as the form {form!r} has it, not {type(data).__name__}"
+        raise InvalidValueError(msg)
+    if form is not None:
         check_id(form, f"form of {what}")
+    notes = None if draft.metadata is None else _notes_of(draft.metadata, what)
     return Message(
         id=message_id,
         parent_id=draft.parent_id,
@@ -190,7 +191,8 @@ def check_message(draft: Any, now: int) -> Message:
         reply_to=draft.reply_to,
         copied_from=draft.copied_from,
         form=form,
-        notes=None if draft.metadata is None else _notes_of(draft.metadata, what),
+        notes=notes,
+        redacted=None if notes is None else redaction_in(notes),
     )
 
 
@@ -206,6 +208,9 @@ def is_same_message(a: Message, b: Message) -> bool:
     ours = (a.name, a.type, a.form, a.sender_id, a.agent_id, a.reply_to)
     theirs = (b.name, b.type, b.form, b.sender_id, b.agent_id, b.reply_to)
     # The form counts: equal data in two forms are read as two different messages.
+    # Content that is gone cannot be compared, and its form went with it.
+    if a.redacted is not None or b.redacted is not None:
+        return ours[:2] + ours[3:] == theirs[:2] + theirs[3:]
     if ours != theirs or not same_json(notes_of_writer(a), notes_of_writer(b)):
         return False
     if pack(a.data) == pack(b.data):

@@ -12,6 +12,7 @@ from ..values import MAIN, Message
 from .decide_import import decide_import
 from .events import Body
 from .interchange import ImportedBranch, ImportedChat, ImportedMessage, renamed
+from .redaction import notes_of_copy
 from .state import ChatState
 
 _ROOM: Final = 24  # `-v` and the digits of any number
@@ -103,7 +104,10 @@ def decide_fork_chat(
         messages=tuple(_copied(message, new_ids) for message in fork.chain),
         branches=(ImportedBranch(name=MAIN, head_message_id=fork.chain[-1].id),),  # active, as the only one
     )
-    return decide_import(state, renamed(chat, state.chat_id, new_ids), ids=[branch_id], now=now)
+    copy = renamed(chat, state.chat_id, new_ids)
+    originals = {copy_id: original_id for original_id, copy_id in new_ids.items()}
+    messages = [msgspec.structs.replace(message, copied_from=originals[message.id]) for message in copy.messages]
+    return decide_import(state, msgspec.structs.replace(copy, messages=tuple(messages)), ids=[branch_id], now=now)
 
 
 def _copied(message: Message, new_ids: Mapping[str, str]) -> ImportedMessage:
@@ -122,5 +126,5 @@ def _copied(message: Message, new_ids: Mapping[str, str]) -> ImportedMessage:
         reply_to=message.reply_to if message.reply_to in new_ids else None,
         annotation=annotation,
         form=message.form,
-        notes=message.notes,
+        notes=notes_of_copy(message),
     )

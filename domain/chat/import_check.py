@@ -8,6 +8,7 @@ import msgspec
 
 from ..errors import ChainIntegrityError, InvalidValueError
 from ..limits import read_back
+from ..packing import is_whole
 from ..values import Annotation
 from .import_fit import describe_id_fault
 from .import_tree import Linked, Reporter, lost_message, sort_parents_first
@@ -81,12 +82,12 @@ def describe_json_fault(value: Any, *, is_strict: bool = True) -> str | None:
     while pending:
         item = pending.pop()
         if isinstance(item, str):
-            if is_strict and not _is_encodable(item):
+            if is_strict and not is_whole(item):
                 return "a text contains a lone surrogate"
         elif isinstance(item, dict):
             members = cast("dict[Any, Any]", item)
             for key in members:
-                if not (isinstance(key, str) and (not is_strict or _is_encodable(key))):
+                if not (isinstance(key, str) and (not is_strict or is_whole(key))):
                     return "a key is not an encodable text"
             pending.extend(members.values())
         elif isinstance(item, list):
@@ -97,16 +98,6 @@ def describe_json_fault(value: Any, *, is_strict: bool = True) -> str | None:
         elif not (item is None or isinstance(item, int)):
             return f"{type(item).__name__} is not a JSON type"
     return None
-
-
-def _is_encodable(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def validate_chat(chat: ImportedChat) -> None:

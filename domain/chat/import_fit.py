@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from ..errors import InvalidValueError
-from ..forms.detect import API_FORMS
+from ..forms.detect import is_of_form
 from ..limits import (
     MAX_ID_BYTES,
     MAX_JSON_DEPTH,
@@ -90,7 +90,7 @@ def fit_message(chat_id: str, message: ImportedMessage, tell: Tell) -> ImportedM
         return None
     changes: dict[str, Any] = {"data": data}
     form = message.form or None
-    is_odd = form in API_FORMS and not isinstance(data, dict)
+    is_odd = not is_of_form(data, form)
     changes["form"] = None if is_odd else _kept(form, partial(check_id, what="form"), what, tell)
     try:
         changes["notes"] = _fit_json(message.notes, what, tell)

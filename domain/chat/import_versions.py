@@ -20,6 +20,7 @@ from ..packing import packable
 from ..values import Message
 from .decide_messages import check_message, is_same_message
 from .interchange import ImportedChat, ImportedMessage, draft_of, with_message_ids
+from .redaction import notes_of_copy
 from .state import ChatState
 
 OnChange = Literal["version", "skip", "refuse"]
@@ -69,11 +70,14 @@ def settle_changes(state: ChatState, chat: ImportedChat, on_change: OnChange) ->
         InvalidValueError: `on_change` is none of `OnChange`, or a value of a changed message breaks a rule.
     """
     check_choice(on_change, get_args(OnChange), "on_change")
-    if state.record is None or on_change == "refuse":
+    if state.record is None:
+        return Settled(chat)
+    state.look_up(message.id for message in chat.messages)
+    chat = _without_erased(state, chat)
+    if on_change == "refuse":
         return Settled(chat)
     new_ids: dict[str, str] = {}
     as_stored: dict[str, ImportedMessage] = {}
-    state.look_up(message.id for message in chat.messages)
     for imported in chat.messages:
         stored = state.message(imported.id)
         if stored is None:
@@ -96,6 +100,29 @@ def settle_changes(state: ChatState, chat: ImportedChat, on_change: OnChange) ->
         messages = tuple(as_stored.get(message.id, message) for message in chat.messages)
         chat = msgspec.structs.replace(chat, messages=messages)
     return Settled(with_message_ids(chat, new_ids) if new_ids else chat, new_ids, frozenset(as_stored))
+
+
+def _without_erased(state: ChatState, chat: ImportedChat) -> ImportedChat:
+    """
+    Return the chat without what was erased of stored messages: senders are called as they are now, and content is what stands in its place.
+
+    Else an export of before would bring it back, in new versions of messages that come after a changed one.
+    """
+    now: dict[str, ImportedMessage] = {}
+    for message in chat.messages:
+        stored = state.message(message.id)
+        if stored is None:
+            continue
+        changes: dict[str, Any] = {}
+        if stored.sender_id != message.sender_id and state.has_pseudonym(message.id):
+            changes["sender_id"] = stored.sender_id
+        if stored.redacted is not None:
+            changes |= {"data": stored.data, "form": stored.form, "notes": notes_of_copy(stored)}
+        if changes:
+            now[message.id] = msgspec.structs.replace(message, **changes)
+    if not now:
+        return chat
+    return msgspec.structs.replace(chat, messages=tuple(now.get(message.id, message) for message in chat.messages))
 
 
 def original_id(state: ChatState, message_id: str) -> str:

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from ..forms.reading import text_of
 from ..values import Annotation, MemberRole, Message, NewMessage
 from ..wire import Value
+from .redaction import notes_of_copy
 from .runs import CarryOver, MessageRun, PlannedRun, copy_id
 
 R = TypeVar("R", MessageRun, PlannedRun)
@@ -242,7 +243,7 @@ def draft_of(message: ImportedMessage | Message) -> NewMessage:
         sender_id=message.sender_id,
         agent_id=message.agent_id,
         reply_to=message.reply_to,
-        metadata=message.notes,
+        metadata=notes_of_copy(message) if isinstance(message, Message) else message.notes,
         copied_from=message.copied_from,
     )
 

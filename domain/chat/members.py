@@ -9,7 +9,7 @@ from ..errors import AccessDeniedError, InvalidValueError
 from ..limits import MAX_MEMBERS, check_choice, check_id
 from ..values import Member, MemberRole
 from .decide_chats import require_chat
-from .events import Body, ChatUpdated, MemberRemoved, MemberSet, StreamDeleted
+from .events import LINK_BODIES, Body, ChatUpdated, ContentRedacted, MemberRemoved, MemberSet, StreamDeleted
 from .state import ChatProfile, ChatState, Role
 
 ROLES: Final[tuple[MemberRole, ...]] = ("reader", "writer")
@@ -70,11 +70,9 @@ def check_permitted(what: str, role: Role | None, user_id: str, bodies: Sequence
         if isinstance(body, ChatUpdated):
             is_owners = "expires_at" in body.changes  # whoever says when a chat ends, deletes it
         else:
-            is_owners = isinstance(body, StreamDeleted | MemberSet | MemberRemoved)
+            is_owners = isinstance(body, (StreamDeleted, MemberSet, MemberRemoved, ContentRedacted, *LINK_BODIES))
         if is_owners:
-            msg = (
-                f"only the owner of {what} may delete it, say when it ends, or change its members; nothing was written"
-            )
+            msg = f"only the owner of {what} may delete it, redact messages, say when it ends, change its members, or share it by links; nothing was written"
             raise AccessDeniedError(msg)
         if role == "reader":
             msg = f"a reader of {what} may not write to it, until its owner makes them a writer; nothing was written"

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from ..versioned.namespaces import ASSISTANT, root_of
+from ..versioned.keys import ASSISTANT, root_of
 from ..versioned.record import BEGINNING, VersionedState, ancestors
 from .runs import MessageRun
 from .state import ChatState

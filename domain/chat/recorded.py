@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from ..wire import Times, Value, iso
+from ..wire import InNotebook, Times, Value, iso
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class Event(msgspec.Struct, Generic[B], frozen=True):
     redacted: tuple[int, ...] = ()
 
 
-class Recorded(Value, frozen=True):
+class Recorded(Value, InNotebook, frozen=True):
     """An event where it stands on the log: `position` counts over all chats, `hash` is what the next event names."""
 
     position: int

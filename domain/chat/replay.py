@@ -8,7 +8,7 @@ import msgspec
 
 from ..errors import ChainIntegrityError, MessageNotFoundError
 from ..values import Annotation, Branch, Chat, Checkpoint, Member, Message
-from .events import Recorded
+from .events import ContentRedacted, Recorded
 from .fork import bases_of
 from .members import role_in
 from .runs import MessageRun, RegenerationRecord
@@ -32,6 +32,7 @@ class ReplayedChat:
         self.tombstone: Tombstone | None = None
         self._branches: dict[str, BranchRecord] = {}
         self._names: Counter[str] = Counter()
+        self._renamed: set[str] = set()
         self._checkpoints: dict[str, Checkpoint] = {}
         self._members: dict[str, Member] = {}
         self._messages: dict[str, Message] = {}
@@ -53,6 +54,7 @@ class ReplayedChat:
         if changes.record is None:
             self._branches, self._checkpoints, self._messages, self._depths = {}, {}, {}, {}
             self._names.clear()
+            self._renamed.clear()
             self._members.clear()
             self._runs, self._regenerations = {}, {}
             self.profile = None
@@ -62,11 +64,16 @@ class ReplayedChat:
         for message in changes.messages:
             self._messages[message.id] = msgspec.structs.replace(message, chat_id=self.chat_id)
             self._depths[message.id] = 0 if message.parent_id is None else self._depths[message.parent_id] + 1
+        self._messages.update({message.id: message for message in changes.redacted})
+        if isinstance(recorded.body, ContentRedacted) and recorded.body.takes_senders:
+            self._renamed.update(recorded.body.message_ids)
         if changes.dropped_branch is not None:
             del self._branches[changes.dropped_branch]
         if changes.branch is not None:
             self._branches[changes.branch.name] = changes.branch
             self._names.update(bases_of(changes.branch.name) if changes.is_new_name else ())
+        if changes.recounts_names:
+            self._names = Counter(base for name in self._branches for base in bases_of(name))
         if changes.checkpoint is not None:
             self._checkpoints[changes.checkpoint.name] = changes.checkpoint
         if changes.dropped_checkpoint is not None:
@@ -112,7 +119,10 @@ class ReplayedChat:
     @property
     def chat(self) -> Chat | None:
         """The chat itself, or None before its creation and after its deletion."""
-        return describe_chat(self.record, self.profile)
+        if self.record is None:
+            return None
+        head = self._branches[self.record.active_branch].head_message_id
+        return describe_chat(self.record, self.profile, None if head is None else self._messages[head].line)
 
     @property
     def messages(self) -> list[Message]:
@@ -179,6 +189,10 @@ class ReplayedChat:
     def message(self, message_id: str) -> Message | None:
         """The message of that id."""
         return self._messages.get(message_id)
+
+    def has_pseudonym(self, message_id: str) -> bool:
+        """Whether the sender of a message is called otherwise than when it was said."""
+        return message_id in self._renamed
 
     def has_message(self, message_id: str) -> bool:
         """Whether the chat has that message."""

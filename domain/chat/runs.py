@@ -5,7 +5,7 @@ from typing import Any, Final, Literal, Self, get_args
 
 import msgspec
 
-from ..versioned.namespaces import assistant_namespace
+from ..versioned.keys import assistant_namespace
 from ..wire import Value
 
 RunStatus = Literal["pending", "running", "waiting", "completed", "error"]

@@ -176,7 +176,7 @@ def save_result(save: Save, bodies: Iterable[Body], *, head_message_id: str | No
     }
     return SaveResult(
         head_message_id=appended[-1].to_head if appended else head_message_id,
-        branch=save.branch if created is None else created.name,
+        branch=save.branch if created is None else created.shown_name,
         message_ids=list(new_ids.values()),
         id_map={old_id: new_id for old_id, new_id in new_ids.items() if old_id != new_id},
     )

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 import msgspec
 
 from ..errors import ChainIntegrityError
+from ..legal_hold import HoldKind, LegalHold
 from ..log.codec import NO_HASH
 from ..log.merkle import event_leaf, grown
 from ..values import MAIN, MAIN_NUMBER, Branch, Chat, Checkpoint, Member, MemberRole, Message
@@ -29,16 +30,23 @@ from .events import (
     ChatUpdated,
     CheckpointDeleted,
     CheckpointSet,
+    ContentRedacted,
     Event,
     HeadMoved,
+    HoldNote,
+    LinkCreated,
+    LinkRevoked,
     MemberRemoved,
     MemberSet,
     MessagesAppended,
     Recorded,
     StreamDeleted,
+    stand_in,
 )
+from .redaction import redacted_messages
 from .run_state import MisfitError, RunChanges, RunState, fold_runs
 
+_TIMES_END: Final = 2**63
 _TIMES: Final = ("created_at", "expires_at", "updated_at", "branch_created_at", "changed_at")
 """The fields of events that say when something was, or will be."""
 
@@ -82,6 +90,21 @@ class ChatRecord(msgspec.Struct, frozen=True, array_like=True):
     branches_made: int = 1
 
 
+class LinkRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A link that was not revoked, see `LinkCreated`."""
+
+    id: str
+    digest: str
+    created_at: int
+    expires_at: int | None
+    branch: int | None
+    until: str | None
+
+    def is_over(self, now: int) -> bool:
+        """Whether its time is over."""
+        return self.expires_at is not None and self.expires_at <= now
+
+
 class ChatProfile(msgspec.Struct, frozen=True, array_like=True):
     """The part of a chat that only `update_chat` changes."""
 
@@ -90,14 +113,26 @@ class ChatProfile(msgspec.Struct, frozen=True, array_like=True):
     title: str | None = None
     metadata: dict[str, object] | None = None
     expires_at: int | None = None
+    holds: tuple[LegalHold, ...] = ()
+    links: tuple[LinkRecord, ...] = ()
+
+    @property
+    def hold(self) -> LegalHold | None:
+        """The legal hold that keeps it; None for none."""
+        return self.holds[0] if self.holds else None
+
+    @property
+    def ends_at(self) -> int | None:
+        """When a sweep deletes it; None for never, as under a hold."""
+        return None if self.holds else self.expires_at
 
 
 Role = MemberRole | Literal["owner"]
 """The role of a user in a chat."""
 
 
-def describe_chat(record: ChatRecord | None, profile: ChatProfile | None) -> Chat | None:
-    """The chat as users see it; None when there is none."""
+def describe_chat(record: ChatRecord | None, profile: ChatProfile | None, last_text: str | None) -> Chat | None:
+    """The chat as users see it, with the line of the last message of its active branch; None when there is none."""
     if record is None or profile is None:
         return None
     return Chat(
@@ -110,6 +145,8 @@ def describe_chat(record: ChatRecord | None, profile: ChatProfile | None) -> Cha
         message_count=record.message_count,
         branch_count=record.branch_count,
         expires_at=profile.expires_at,
+        last_text=last_text,
+        hold=profile.hold,
     )
 
 
@@ -228,6 +265,10 @@ class ChatState(RunState, StreamSnapshot, Protocol):
         """The message, if it belongs to this chat."""
         ...
 
+    def has_pseudonym(self, message_id: str) -> bool:
+        """Whether the sender of a message of this chat is called otherwise than when it was said."""
+        ...
+
     def look_up(self, message_ids: Iterable[str]) -> None:
         """Find many messages together, before they are asked for one by one; changes no answer."""
         ...
@@ -269,15 +310,18 @@ class ChatChanges(msgspec.Struct, frozen=True, kw_only=True):
     """
     The changes of an event: rows to put, and names of rows to drop. `record` None ends the chat and all its rows.
 
-    `is_new_name`: the chat had no branch of the name that `branch` has.
+    `redacted` are messages that were there, as they are without their content. `is_new_name`: the chat had no branch of the name
+    that `branch` has. `recounts_names`: how many branches are named alike is counted anew.
     """
 
     record: ChatRecord | None
     profile: ChatProfile | None = None
     tombstone: Tombstone | None = None
     messages: tuple[Message, ...] = ()
+    redacted: tuple[Message, ...] = ()
     branch: BranchRecord | None = None
     is_new_name: bool = False
+    recounts_names: bool = False
     dropped_branch: str | None = None
     checkpoint: Checkpoint | None = None
     dropped_checkpoint: str | None = None
@@ -298,10 +342,9 @@ def next_head(last: StreamHead, recorded: Recorded) -> StreamHead:
     """Return the last event of a stream after the next one. A tombstone begins a new tree: what stood before it may be erased."""
     is_begun_anew = isinstance(recorded.event.body, StreamDeleted)
     size, peaks = (0, b"") if is_begun_anew else (last.size, last.peaks)
-    leaf = event_leaf(recorded.position, recorded.hash)
-    return StreamHead(
-        recorded.version, recorded.position, recorded.hash, recorded.occurred_at, size + 1, grown(size, peaks, leaf)
-    )
+    event, position, hash_ = recorded.event, recorded.position, recorded.hash
+    peaks = grown(size, peaks, event_leaf(position, hash_))
+    return StreamHead(event.originator_version, position, hash_, event.occurred_at, size + 1, peaks)
 
 
 def next_branch_number(state: ChatState) -> int:
@@ -309,9 +352,11 @@ def next_branch_number(state: ChatState) -> int:
     return MAIN_NUMBER + 1 if state.record is None else state.record.branches_made
 
 
-def evolve(state: ChatState, recorded: Recorded) -> ChatChanges:
+def evolve(state: ChatState, recorded: Recorded, last: StreamHead | None = None) -> ChatChanges:
     """
     Return the changes that an event makes in the state before it. The single fold over events.
+
+    `last` is the event before it, where the caller has seen that they follow each other.
 
     Raises:
         ChainIntegrityError: The event does not follow the state: a version is missing, repeated or altered.
@@ -319,7 +364,8 @@ def evolve(state: ChatState, recorded: Recorded) -> ChatChanges:
     event = recorded.event
     body = event.body
     before = state.record
-    last = check_follows(state, recorded)
+    if last is None:
+        last = check_follows(state, recorded)
     if not _is_in_calendar(event):
         raise misplaced(recorded, "its time is beyond the calendar")
     head = next_head(last, recorded)
@@ -338,22 +384,31 @@ def evolve(state: ChatState, recorded: Recorded) -> ChatChanges:
     record = msgspec.structs.replace(before, head=head)
     if isinstance(body, ChatUpdated):
         return _updated(state, recorded, body, record)
+    if isinstance(body, LinkCreated | LinkRevoked):
+        return _links_changed(state, recorded, body, record)
     if isinstance(body, RUN_BODIES):
         return _runs_changed(state, recorded, record)
+    if isinstance(body, ContentRedacted):
+        redacted = [(message_id, state.message(message_id)) for message_id in body.message_ids]
+        unknown = [message_id for message_id, message in redacted if message is None]
+        if unknown:
+            raise misplaced(recorded, f"it redacts message {unknown[0]!r}, which the chat does not have")
+        return ChatChanges(
+            record=record,
+            redacted=redacted_messages((message for _, message in redacted if message is not None), recorded),
+            recounts_names=not (body.message_ids or body.takes_names),
+        )
     return _pointers_changed(state, recorded, record)
 
 
 def _is_in_calendar(event: Event[Any]) -> bool:
-    """Whether all times of an event are signed numbers of 64 bits."""
+    """Whether all times of an event are signed numbers of 64 bits: msgpack has some that are larger, and none that are smaller."""
     body: Body = event.body
     for name in _times_of(type(body)):
-        if not _is_time(getattr(body, name)):
+        time: int | None = getattr(body, name)
+        if time is not None and time >= _TIMES_END:
             return False
-    return _is_time(event.occurred_at)
-
-
-def _is_time(time: int | None) -> bool:
-    return time is None or time < 2**63  # msgpack has some that are larger, and none that are smaller
+    return event.occurred_at < _TIMES_END
 
 
 @cache
@@ -364,17 +419,18 @@ def _times_of(body: type[Body]) -> tuple[str, ...]:
 def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> ChatChanges:
     body = recorded.body
     if isinstance(body, BranchCreated):
-        _check_no_branch(state, recorded, body.name)
+        name = body.shown_name
+        _check_no_branch(state, recorded, name)
         if body.number != record.branches_made:
             raise misplaced(recorded, f"it is branch {body.number}, and the next one is {record.branches_made}")
         record = msgspec.structs.replace(
             record,
             branch_count=record.branch_count + 1,
             branches_made=record.branches_made + 1,
-            active_branch=body.name if body.is_active else record.active_branch,
+            active_branch=name if body.is_active else record.active_branch,
         )
         seen = recorded.position if body.is_active else 0
-        branch = BranchRecord(body.branch_id, body.name, body.head_message_id, body.created_at, seen, body.number)
+        branch = BranchRecord(body.branch_id, name, body.head_message_id, body.created_at, seen, body.number)
         return ChatChanges(record=record, branch=branch, is_new_name=True)
     if isinstance(body, BranchActivated):
         branch = msgspec.structs.replace(_branch(state, recorded, body.number), seen=recorded.position)
@@ -390,8 +446,9 @@ def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) 
     if isinstance(body, MemberSet | MemberRemoved):
         return _members_changed(state, recorded, body, record)
     assert isinstance(body, CheckpointDeleted), body
-    if state.checkpoint(body.name) is None:
-        raise misplaced(recorded, f"there is no checkpoint {body.name!r} at that point")
+    # Its name was taken away, or that in the event which set it, and the one in this is about to be.
+    if body.name is None or state.checkpoint(body.name) is None:
+        return ChatChanges(record=record)
     record = msgspec.structs.replace(record, checkpoint_count=record.checkpoint_count - 1)
     return ChatChanges(record=record, dropped_checkpoint=body.name)
 
@@ -438,7 +495,7 @@ def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: Stre
     )
     return ChatChanges(
         record=record,
-        profile=ChatProfile(recorded.chat_id, body.user_id, body.title, body.metadata, body.expires_at),
+        profile=ChatProfile(recorded.chat_id, body.user_id or "", body.title, body.metadata, body.expires_at),
         branch=BranchRecord(
             body.branch_id,
             MAIN,
@@ -454,16 +511,49 @@ def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: Stre
 def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: ChatRecord) -> ChatChanges:
     profile = state.profile
     assert profile is not None, "a chat with a record has a profile"
-    title, metadata, expires_at = (body.changes.get(name) for name in ("title", "metadata", "expires_at"))
+    changes = {**body.changes}
+    title, metadata, expires_at = (changes.get(name) for name in ("title", "metadata", "expires_at"))
     is_sound = (
-        isinstance(title, str | None) and isinstance(metadata, dict | None) and isinstance(expires_at, int | None)
+        isinstance(title, str | None)
+        and isinstance(metadata, dict | None)
+        and isinstance(expires_at, int | None)
+        # Nobody owns it where the event with the owner lost its words: then this one says who does.
+        and changes.get("user_id", profile.user_id) == (profile.user_id or changes.get("user_id", ""))
     )
-    if not (is_sound and _is_time(expires_at) and body.changes.keys() <= {"title", "metadata", "expires_at"}):
+    holds, notes = changes.pop("holds", None), changes.pop("hold_notes", None)
+    is_sound = is_sound and (expires_at is None or expires_at < _TIMES_END)
+    if not (is_sound and changes.keys() <= {"title", "metadata", "expires_at", "user_id"}):
         raise misplaced(recorded, "it changes what cannot change")
-    return ChatChanges(
-        record=msgspec.structs.replace(record, updated_at=max(record.updated_at, recorded.event.occurred_at)),
-        profile=msgspec.structs.replace(profile, **body.changes),
-    )
+    if holds is not None:
+        profile = msgspec.structs.replace(profile, holds=read_holds(recorded, holds, notes))
+    # A hold is no change of the chat, and moves it in no list. Without any change it was one whose words were taken away since.
+    if changes or holds is None:
+        record = msgspec.structs.replace(record, updated_at=max(record.updated_at, recorded.event.occurred_at))
+    return ChatChanges(record=record, profile=msgspec.structs.replace(profile, **changes))
+
+
+def read_holds(recorded: Recorded, holds: Any, notes: Any) -> tuple[LegalHold, ...]:
+    """
+    Return the holds that an event leaves, those on the thing itself first. Where the notes were redacted only kinds and times are left.
+
+    Raises:
+        ChainIntegrityError: They are none.
+    """
+    if not holds:
+        return ()
+    try:
+        notes_of = msgspec.convert(notes or {}, dict[HoldKind, HoldNote])
+        return tuple(
+            LegalHold(kind=kind, id=id_, held_at=held_at, held_by=held_by, reason=reason)
+            for kind, held_at in sorted(msgspec.convert(holds, dict[HoldKind, int]).items(), key=_order_of_hold)
+            for id_, held_by, reason in [notes_of.get(kind, ("", None, None))]
+        )
+    except msgspec.ValidationError as error:
+        raise misplaced(recorded, f"its holds are none: {error}") from error
+
+
+def _order_of_hold(hold: tuple[HoldKind, int]) -> tuple[bool, bool]:
+    return hold[0] == "user", hold[0] == "chat"
 
 
 def _appended(
@@ -483,10 +573,12 @@ def _appended(
 def _members_changed(
     state: ChatState, recorded: Recorded, body: MemberSet | MemberRemoved, record: ChatRecord
 ) -> ChatChanges:
+    if body.user_id is None:  # a name that was taken away, of whom an event behind it removes
+        return ChatChanges(record=record)
     before = state.member(body.user_id)
     if isinstance(body, MemberRemoved):
-        if before is None:
-            raise misplaced(recorded, "it removes a member whom the chat does not have at that point")
+        if before is None:  # the name in the event before it was taken away, and the one in this is about to be
+            return ChatChanges(record=record)
         record = msgspec.structs.replace(record, member_count=record.member_count - 1)
         return ChatChanges(record=record, dropped_member=body.user_id)
     if state.role_of(body.user_id) == "owner":
@@ -495,6 +587,23 @@ def _members_changed(
     member = Member(chat_id=state.chat_id, user_id=body.user_id, role=body.role, added_at=added_at)
     count = record.member_count + (before is None)
     return ChatChanges(record=msgspec.structs.replace(record, member_count=count), member=member)
+
+
+def _links_changed(
+    state: ChatState, recorded: Recorded, body: LinkCreated | LinkRevoked, record: ChatRecord
+) -> ChatChanges:
+    profile = state.profile
+    assert profile is not None, "a chat with a record has a profile"
+    others = tuple(link for link in profile.links if link.id != body.link_id)
+    if isinstance(body, LinkRevoked):
+        if len(others) == len(profile.links):
+            raise misplaced(recorded, f"there is no link {body.link_id!r} at that point")
+        return ChatChanges(record=record, profile=msgspec.structs.replace(profile, links=others))
+    now = recorded.event.occurred_at
+    # Those that are over go here: a chat for which links are made again and again has no more of them than may hold.
+    others = tuple(link for link in others if not link.is_over(now))
+    link = LinkRecord(body.link_id, body.digest, now, body.expires_at, body.branch, body.until)
+    return ChatChanges(record=record, profile=msgspec.structs.replace(profile, links=(*others, link)))
 
 
 def _runs_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> ChatChanges:
@@ -523,11 +632,12 @@ def _moved(state: ChatState, recorded: Recorded, number: int, to_head: str | Non
 
 
 def _renamed(state: ChatState, recorded: Recorded, body: BranchRenamed, record: ChatRecord) -> ChatChanges:
-    before = _branch(state, recorded, body.number)
-    _check_no_branch(state, recorded, body.new_name)
+    before, name = _branch(state, recorded, body.number), body.new_name or stand_in(body.number)
+    if name != before.name:
+        _check_no_branch(state, recorded, name)
     if record.active_branch == before.name:
-        record = msgspec.structs.replace(record, active_branch=body.new_name)
-    branch = msgspec.structs.replace(before, name=body.new_name)
+        record = msgspec.structs.replace(record, active_branch=name)
+    branch = msgspec.structs.replace(before, name=name)
     return ChatChanges(record=record, branch=branch, is_new_name=True, dropped_branch=before.name)
 
 
@@ -536,10 +646,17 @@ def _branch_deleted(state: ChatState, recorded: Recorded, body: BranchDeleted, r
     if record.active_branch == branch.name:
         raise misplaced(recorded, f"branch {branch.name!r} is the active one at that point")
     record = msgspec.structs.replace(record, branch_count=record.branch_count - 1)
-    return ChatChanges(record=record, dropped_branch=branch.name)
+    profile = state.profile
+    assert profile is not None, "a chat with a record has a profile"
+    # A link never shows more than it did: without its branch it would be one that shows all of them.
+    links = tuple(link for link in profile.links if link.branch != body.number)
+    changed = None if links == profile.links else msgspec.structs.replace(profile, links=links)
+    return ChatChanges(record=record, profile=changed, dropped_branch=branch.name)
 
 
 def _checkpoint_set(state: ChatState, body: CheckpointSet, record: ChatRecord) -> ChatChanges:
+    if body.name is None:  # taken away, after an event behind it removed the checkpoint
+        return ChatChanges(record=record)
     is_new = state.checkpoint(body.name) is None
     return ChatChanges(
         record=msgspec.structs.replace(record, checkpoint_count=record.checkpoint_count + is_new),

@@ -15,12 +15,13 @@ import msgspec
 
 from ..errors import InvalidValueError
 from ..forms.anthropic import CACHE_MARK, unmarked
+from ..forms.plain import object_at
 from ..values import OWNER, Message
 from ..wire import Value
 from .estimate import Tokenizer, tokens_of_message, tokens_of_text
 from .fragments import Fragment
 from .in_forms import MessageInHand
-from .messages import ASSISTANT, object_at
+from .messages import ASSISTANT
 
 CacheProvider = Literal["anthropic", "openai"]
 """A provider that caches the beginnings of prompts."""

@@ -13,7 +13,7 @@ import msgspec
 from ..errors import ContextTooLargeError, InvalidValueError
 from ..forms.items import ASSISTANT, DEVELOPER, SYSTEM, TOOL, Call, FormItem, Own, Result
 from ..forms.plain import object_at, text_at
-from ..forms.reading import items_of, role_of
+from ..forms.reading import items_of
 from ..limits import check_count
 from ..values import Message
 from ..wire import Value
@@ -173,7 +173,7 @@ def turn_starts(messages: Sequence[Message], *, is_whole: bool) -> Iterator[int]
 
 def begins_turn(message: Message) -> bool:
     """Whether a user wrote this message, in the eyes of a model; some APIs pass results of tools as messages of the user."""
-    role = role_of(message.form, message.data, message.name)
+    role = message.role
     return role not in {ASSISTANT, SYSTEM, DEVELOPER, TOOL} and not message.metadata.get("synthetic")
 
 

@@ -8,8 +8,7 @@ import msgspec
 
 from ..errors import FragmentConversionError, InvalidValueError, ResolverError
 from ..limits import MAX_JSON_DEPTH, check_id, json_copy
-from .builder_codecs import TYPE, encode_builder, serialized
-from .builders import BUILDERS
+from .builders import BUILDERS, TYPE, encode_builder, serialized
 from .fragments import Fragment, as_fragment, is_message_fragment
 
 

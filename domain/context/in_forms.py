@@ -45,6 +45,8 @@ def chain_of(messages: Any) -> list[Source]:
 
 
 def _with_form(value: Any) -> Source:
+    if isinstance(value, Message) and value.redacted is not None:
+        return MessageInHand(value.id, value.name, value.form, value.shown)
     if isinstance(value, Message | MessageInHand):
         return value
     if isinstance(value, str):

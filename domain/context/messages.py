@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..errors import InvalidValueError
+from ..forms.plain import object_at
 from ..limits import check_id
 from ..values import UI, Message, NewMessage
 from .fragments import Codec, Fragment, Lazy, as_fragment, copied, stored_form
@@ -76,16 +77,6 @@ def _json_copy(data: Any) -> Any:
     return whole
 
 
-def object_at(value: Any, *path: str) -> Mapping[str, Any]:
-    """The object at the end of a path of keys; an empty one where there is none."""
-    inner: Any = value
-    for key in path:
-        inner = cast("Mapping[str, Any]", inner).get(key) if isinstance(inner, _OBJECTS) else None
-        if inner is None:
-            return {}
-    return cast("Mapping[str, Any]", inner) if isinstance(inner, _OBJECTS) else {}
-
-
 _OBJECTS: Final = (dict, Mapping)
 """Nearly all are dicts, which is seen in a tenth of the time."""
 
@@ -147,7 +138,7 @@ def from_ui_message(
         InvalidValueError: It is no UIMessage.
     """
     if not is_ui_message(value):
-        msg = f"expected text or a UIMessage, an object with `role` and `parts`, not {type(value).__name__}; messages of other APIs go to `append` and `set` as they are, or through chatledger.codecs"
+        msg = f"expected text or a UIMessage, an object with `role` and `parts`, not {type(value).__name__}; messages of other APIs go to `append` and `set` as they are"
         raise InvalidValueError(msg)
     mapping = cast("Mapping[str, Any]", value)
     name = mapping["role"] if role is None else role
@@ -232,7 +223,8 @@ def fragment_of(value: NewMessage | Message) -> Fragment:
     if value.type != "message":
         metadata[_TYPE] = value.type
     notes = value.metadata if isinstance(value, NewMessage) else value.notes
-    return message_fragment(value.name, StoredCodec(value.data, value.form, notes), value.id, metadata=metadata)
+    codec = StoredCodec(value.shown if isinstance(value, Message) else value.data, value.form, notes)
+    return message_fragment(value.name, codec, value.id, metadata=metadata)
 
 
 def as_fragments(values: Iterable[Any]) -> list[Fragment]:

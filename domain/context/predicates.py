@@ -20,10 +20,11 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from ..errors import InvalidValueError
+from ..forms.plain import object_at
 from ..forms.reading import text_of
 from ..limits import check_count, check_id
 from ..values import UI
-from .messages import UIMessage, object_at
+from .messages import UIMessage
 from .summary import ChainSummary, Summary
 
 

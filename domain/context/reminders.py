@@ -10,10 +10,11 @@ from typing import Any, Final, Literal, TypeVar, cast
 import msgspec
 
 from ..errors import InvalidValueError
+from ..forms.plain import object_at
 from ..limits import utf8_bytes
-from .builder_codecs import check_holds_no_message
+from .builders import check_holds_no_message
 from .fragments import Fragment, as_fragment, copied, is_lazy_fragment, is_message_fragment
-from .messages import UIMessage, is_ui_message, object_at
+from .messages import UIMessage, is_ui_message
 from .predicates import OnError, Predicate, ReminderContext, ask, check_function, judge
 
 REMINDER: Final = "reminder"

@@ -9,9 +9,10 @@ from typing import Any, Protocol, cast, overload
 import msgspec
 
 from ..forms.items import Result
+from ..forms.plain import object_at
 from ..forms.reading import items_of, ui_message_of
 from ..values import Message
-from .messages import ASSISTANT, USER, UIMessage, object_at
+from .messages import ASSISTANT, USER, UIMessage
 
 
 class Summary(Protocol):

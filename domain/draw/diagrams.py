@@ -8,7 +8,8 @@ import msgspec
 
 from ..errors import InvalidValueError
 from ..values import Graph
-from .outline import COLLAPSE_AFTER, Part, marker, messages_left_out, outline, printable, short_id
+from .escaping import marker, printable, short_id
+from .tree import COLLAPSE_AFTER, Part, messages_left_out, outline
 
 Kind = Literal["user", "assistant", "system", "tool", "other", "collapsed", "branch", "active", "checkpoint"]
 

@@ -19,14 +19,15 @@ class RowEdge(Value, frozen=True, gc=False):
     An edge of the drawing, from a message (`row`, `lane`) to one that answers it (`to_row`, `to_lane`).
 
     A long edge that passes rows without messages of its line is cut in two: the first ends after three rows (`cut` is "down"), the
-    second begins three rows before the answer ("up").
+    second begins three rows before the answer ("up"). `line` is that of the answer, as `GraphRow.line` has it.
     """
 
     row: int
     lane: int
     to_row: int
     to_lane: int
-    cut: Literal["down", "up"] | None = None
+    cut: Literal["down", "up"] | None
+    line: int
 
 
 class RowBundle(Value, frozen=True, gc=False):
@@ -47,6 +48,8 @@ class GraphRow(Value, frozen=True, kw_only=True, gc=False):
         lane: Its lane. The path that is read has lane 0; lane 8 is the bundle of cut lines, for what has no room elsewhere.
         on_path: Whether it is on the path that is read.
         line: The row of the first message of its line: of those that are drawn in one lane below each other. It tells lines apart.
+        branch: The name of a branch that goes through it: of one with its head at the end of the line, else of the oldest that has
+            it. None where no branch has it any more.
         parents: Where the message is that it answers; empty for a root.
         role: The name of the message.
         preview: At most 50 characters of its text; empty for a hidden message.
@@ -62,6 +65,7 @@ class GraphRow(Value, frozen=True, kw_only=True, gc=False):
     lane: int
     on_path: bool
     line: int
+    branch: str | None
     parents: list[RowPoint]
     role: str
     preview: str

@@ -146,6 +146,12 @@ def form_of(data: Any) -> str | None:
     return "langchain" if kind is not None and isinstance(inner, Mapping) and "content" in inner else None
 
 
+def is_of_form(data: Any, form: Any) -> bool:
+    """Whether data may be a message of a form: of those of APIs an object; one of a transcript may be a list of its lines."""
+    is_list = form == "claude-code" and isinstance(data, list)
+    return not isinstance(form, str) or form not in API_FORMS or isinstance(data, dict) or is_list
+
+
 def _objects(values: list[Any]) -> list[Mapping[str, Any]] | None:
     """The values, if all are objects."""
     return cast("list[Mapping[str, Any]]", values) if all(isinstance(value, Mapping) for value in values) else None

@@ -138,6 +138,13 @@ class FormItem(msgspec.Struct, frozen=True, gc=False):
     name: str | None = None
 
 
+REDACTED: Final = "[redacted]"
+"""
+The text in the place of what was taken away: of a secret that a pattern matched, and, for models, of a message of which nothing was
+left, as providers refuse messages without content.
+"""
+
+
 class Source(Protocol):
     """A message as translation needs it: `Message` has these fields."""
 

@@ -34,6 +34,24 @@ def list_at(fields: Mapping[str, Any], key: str) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
+_LINE_BEGINS: Final = ('{"type":', '{"parentUuid":', '{"timestamp":')
+
+
+def last_line(data: Any) -> Mapping[str, Any]:
+    """
+    Return the line of a transcript in which a message says something: its data, or the last of the lines that these are.
+
+    A line that is text is parsed. Half a line may stand before a whole one in it, which a client wrote after it was killed.
+    """
+    line = cast("list[Any]", data)[-1] if isinstance(data, list) and data else data
+    if not isinstance(line, str):
+        return object_at(line)
+    value, is_json = parsed(line)
+    if not is_json:
+        value, _ = parsed(line[max(line.rfind(begin) for begin in _LINE_BEGINS) :])
+    return object_at(value)
+
+
 def strings_in(value: Any) -> list[str]:
     """Return all strings in a JSON value, in order, without keys."""
     strings: list[str] = []

@@ -105,8 +105,8 @@ class ResponsesWriter(Writer):
             return
         blocks = self._blocks(turn.items)
         if blocks:
-            is_text = len(blocks) == 1 and blocks[0]["type"] == "input_text"
-            self.messages.append({"role": role, "content": blocks[0]["text"] if is_text else blocks})
+            texts = [item.what.text for item in turn.items if isinstance(item.what, Words)]
+            self.messages.append({"role": role, "content": texts[0] if len(texts) == len(blocks) == 1 else blocks})
 
     def _block(self, item: FormItem) -> Any:
         what = item.what

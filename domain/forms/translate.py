@@ -19,7 +19,21 @@ from typing import Any, Final, Literal
 import msgspec
 
 from ..errors import InvalidValueError
-from .items import ASSISTANT, TOOL, USER, Call, Dropped, File, FormItem, Reasoning, Refusal, Result, Source, Text
+from .items import (
+    ASSISTANT,
+    REDACTED,
+    TOOL,
+    USER,
+    Call,
+    Dropped,
+    File,
+    FormItem,
+    Reasoning,
+    Refusal,
+    Result,
+    Source,
+    Text,
+)
 from .model import Form
 from .reading import items_of, known_form, known_forms
 from .writing import WrittenTurn, interrupted, result_text
@@ -82,11 +96,19 @@ class _Arranging:
         self._by_id: _Newest = {}
         self._by_name: _Newest = {}
         self._without_id: _Newest = {}
+        self._redacted: list[tuple[WrittenTurn, FormItem]] = []
+        """The results that were redacted, with the turns whose calls they answered."""
 
     def add(self, item: FormItem, number: int) -> None:
         """Put an item of a message in its turn."""
         what = item.what
-        if type(what) is Result:
+        newest = self.turns[-1] if self.turns else None
+        if item.role == TOOL and isinstance(what, Text) and what.text == REDACTED and newest and None in newest.results:
+            # Which call it answered went with its content. Others may answer some of the turn's, so it waits for the end.
+            self._redacted.append((newest, item))
+            newest.has_results = True
+            newest.sources.append(number)
+        elif type(what) is Result:
             self._add_result(item, what, number)
         elif (type(what) is Text or type(what) is Refusal) and self._is_left_out(what.text):
             self.changed.add(number)
@@ -219,6 +241,12 @@ class _Arranging:
 
     def close(self, open_calls: OpenCalls) -> None:
         """Answer the calls that have no result, or leave them out."""
+        for turn, item in self._redacted:
+            if None in turn.results:
+                place = turn.results.index(None)
+                call = turn.calls[place].what
+                assert isinstance(call, Call), "places are those of calls"
+                turn.results[place] = FormItem(TOOL, Result(call.id, call.name, REDACTED, is_error=False), item.source)
         for turn in self.turns:
             if None not in turn.results or (open_calls == "keep" and turn is self.turns[-1]):
                 continue

@@ -89,7 +89,8 @@ def read(data: Any, name: str, source: Any) -> list[FormItem]:
         if kind == "text":
             items.append(FormItem(role, Text(text_at(part, "text") or ""), source, part))
         elif kind == STEERING:
-            items += read(part, USER, source)
+            # Among instructions it is one: these are left out where a user speaks beside them.
+            items += read(part, SYSTEM if role == SYSTEM else USER, source)
         elif kind != STEP_START:
             other = _reasoning(part) if kind == "reasoning" else _file(part) if kind == "file" else None
             items.append(FormItem(role, other or Own(NAME, part), source, part))

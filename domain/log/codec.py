@@ -13,10 +13,11 @@ from typing import Any, Final, NamedTuple, cast, get_type_hints
 
 import msgspec
 
-from ..chat.events import CHAT_BODIES, MEMBER_BODIES, RUN_BODIES, Body, Event, MessagesAppended
+from ..chat.events import CHAT_BODIES, LINK_BODIES, MEMBER_BODIES, RUN_BODIES, Body, Event, MessagesAppended
+from ..chat.redaction import redaction_in
 from ..errors import DECODE_ERRORS, CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
-from ..packing import pack, packable
-from ..values import Message
+from ..packing import from_extension, pack, packable
+from ..values import UNEXPLAINED, Message
 from ..versioned.events import VERSIONED_BODIES
 from .large_data import (
     LARGE_BYTES,
@@ -31,7 +32,7 @@ from .large_data import (
 )
 from .parts import COMMITTED_BYTES, FORMAT_VERSION, NOTHING, RawPart, hash_of, join
 
-BODIES: tuple[type[Body], ...] = (*CHAT_BODIES, *RUN_BODIES, *MEMBER_BODIES, *VERSIONED_BODIES)
+BODIES: tuple[type[Body], ...] = (*CHAT_BODIES, *RUN_BODIES, *MEMBER_BODIES, *LINK_BODIES, *VERSIONED_BODIES)
 
 
 NO_HASH: Final = b""
@@ -183,7 +184,7 @@ class _EventKind:
             array_like=True,
         )
         event: Any = tuple[int, tuple[head_type, _Who | bytes | None, content_type | bytes | None], tuple[()]]
-        self.decode = msgspec.msgpack.Decoder(event).decode
+        self.decode = msgspec.msgpack.Decoder(event, ext_hook=from_extension).decode
 
     def values(self, body: Body) -> tuple[list[Any], list[Any]]:
         """Return the values of structure and content."""
@@ -213,9 +214,10 @@ def _may_be_nil(hint: Any) -> bool:
     return type(None) in getattr(hint, "__args__", ())
 
 
-_KINDS: Final[Mapping[str, _EventKind]] = {
+KINDS: Final[Mapping[str, _EventKind]] = {
     body.TOPIC: _EventKind(body) for body in BODIES if body is not MessagesAppended
 }
+"""By their topics; messages have parts, and a layout of their own."""
 _TOPICS: Final = frozenset(body.TOPIC for body in BODIES)
 _LEAST_VERSION: Final = 2
 """That of topics which are in use no more."""
@@ -242,12 +244,13 @@ def decode_event(topic: str, state: bytes, contents: Contents | None = None) -> 
             redacted: list[int] = []
             body: Body = _messages(head, parts, redacted)
         else:
-            kind = _KINDS.get(topic)
+            kind = KINDS.get(topic)
             if kind is None:
                 raise unsupported(topic)
             _, (head, who, what), _ = kind.decode(state)
             redacted = [1] if isinstance(what, bytes) else []
-            body = kind.decoded(head, what)
+            # Not the commitment itself: bytes have a `title`, too.
+            body = kind.decoded(head, None if redacted else what)
     except (*DECODE_ERRORS, CorruptStateError) as error:
         raise _damaged(topic, state, error) from error
     if PREFIX + head.topic != topic:
@@ -385,14 +388,14 @@ def _messages(
                 msg = f"{parent!r} is no parent"
                 raise CorruptStateError(msg)
             parent = before
-        notes: dict[str, Any] | None = None
         if isinstance(what, _MessageContent):
             data, notes = what.data, what.notes
+            why = None if notes is None else redaction_in(notes)
         elif what is None:
             msg = "a message has no content"
             raise CorruptStateError(msg)
         else:
-            data = None
+            data, notes, why = None, None, UNEXPLAINED
             redacted.append(2 * number + 1)
         sender: str | None = None
         if who is not None:
@@ -415,6 +418,7 @@ def _messages(
                 agent_id=structure.agent_id,
                 reply_to=structure.reply_to,
                 copied_from=structure.copied_from,
+                redacted=why,
             )
         )
     first = messages[0].parent_id if messages else None
@@ -490,11 +494,11 @@ def encode_events(
     packed: list[_Packed] = []
     for body in bodies:
         if isinstance(body, MessagesAppended):
-            parts, large = _pack(body, occurred_at, salts)
-            largest = max([part.data_size for part in large.values()]) if large else 0
+            entry = _Packed(body, *_pack(body, occurred_at, salts))
+            largest = max([part.data_size for part in entry.large.values()], default=0)
             if largest > message_limit_bytes:
                 raise PayloadTooLargeError(stream_id, size_bytes=largest, limit_bytes=message_limit_bytes)
-            packed += _split(_Packed(body, parts, large), occurred_at, limit_bytes - _HEAD_ALLOWANCE)
+            packed += [entry] if len(entry.parts) < 2 else _split(entry, occurred_at, limit_bytes - _HEAD_ALLOWANCE)
         else:
             packed.append(_Packed(body))
     encoded: list[EncodedEvent] = []
@@ -538,11 +542,15 @@ def _pack_head(event: Event[Any], salts: Iterator[bytes]) -> RawPart:
                 fields[2] = _IMPLIED
         topic = _MESSAGES
     else:
-        kind = _KINDS[body.TOPIC]
+        kind = KINDS[body.TOPIC]
         topic = kind.topic
         fields, content = kind.values(body)
         if any(value is not None for value in content):
-            what = _encode((next(salts), *content))
+            salt = next(salts)
+            try:
+                what = _encode((salt, *content))
+            except (UnicodeEncodeError, OverflowError):  # what a redaction keeps of a message may have what JSON has
+                what = _encode((salt, *map(packable, content)))
     while fields and fields[-1] is None:
         fields.pop()
     place = (
@@ -615,8 +623,6 @@ def _split(packed: _Packed, occurred_at: int, room: int) -> Iterable[_Packed]:
     """Cut messages that do not fit into one event into several that follow each other."""
     body, parts, large = packed
     assert isinstance(body, MessagesAppended), "only messages are split"
-    if len(parts) < 2:
-        return [packed]
     sizes = [1 + len(structure) + len(who) + len(what) for structure, who, what in parts]
     for number, large_part in large.items():
         # Whoever reads an event has it whole: it takes the memory of its limit, or of one message.

@@ -14,8 +14,7 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 
 import msgspec
 
-from ..context.fragments import Fragment, as_fragment, content_of
-from ..context.plain_data import plain_form, why_not_items
+from ..context.fragments import Fragment, as_fragment, content_of, plain_form, why_not_items
 from ..errors import InvalidValueError
 
 _LONE_SURROGATES: Final = re.compile("[\ud800-\udfff]")

@@ -4,10 +4,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Final, assert_never
 
 from .query import All, Either, Phrase, Query, Without, Word, is_found, parse
-from .tokens import terms_of
+from .tokens import PART, terms_of
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -61,7 +62,7 @@ def _words(query: Query) -> Iterator[Word]:
 
 def _counts(words: list[Word], terms: list[str]) -> list[int]:
     """How often each of the words is in a text."""
-    counts = Counter(terms)
+    counts = Counter(chain.from_iterable(term.split(PART) for term in terms))
     return [
         sum(count for term, count in counts.items() if term.startswith(word.term))
         if word.is_prefix

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, assert_never
 
 import msgspec
 
-from .tokens import is_unspaced, prefix_term, terms_of, tokens_of
+from .tokens import PART, is_unspaced, prefix_term, terms_of, tokens_of
 
 MAX_QUERY_TERMS: Final = 1000
 """The maximum number of terms in a query; the rest is left out."""
@@ -69,11 +69,11 @@ def parse(text: str) -> Query | None:
         return _parsed(text)
     # Words in ASCII, maybe quoted: the same as by the rules, in a fifth of the time.
     if plain["quote"] is not None:
-        return _side_by_side(terms_of(text), is_prefix=False)
+        return _side_by_side(terms_of(text.lower()), is_prefix=False)
     words = text.split(" ")
     if len(words) > 1 and not _OPERATORS.keys().isdisjoint(words):
         return _parsed(text)
-    return _joined(All, map(Word, terms_of(text)))
+    return _joined(All, map(Word, terms_of(text.lower())))
 
 
 def _parsed(text: str) -> Query | None:
@@ -168,19 +168,20 @@ def _parentheses(lexemes: list[re.Match[str]]) -> dict[int, Literal["(", ")", "b
 
 def _operand(item: _QueryPart, budget: int) -> tuple[Query | None, int]:
     """Return the query for a word or a quoted phrase, None without a letter or digit, and its number of terms."""
-    tokens = tokens_of(item.text)
+    text = item.text.lower()  # whoever asks for an identifier asks for it as a whole, not for its parts
+    tokens = tokens_of(text)
     if not tokens:
         return None, 0
     if len(tokens) > budget:
         return _side_by_side([token.term for token in tokens[:budget]], is_prefix=False), budget
     *_, last = tokens
     terms = [token.term for token in tokens]
-    is_prefix = item.is_starred if item.is_quoted else item.text[last.end : last.end + 1] == "*"
+    is_prefix = item.is_starred if item.is_quoted else text[last.end : last.end + 1] == "*"
     if len(tokens) > 1 and tokens[-2].end > last.start:
         terms.pop()  # the pair before it has the character already
-    elif is_prefix or is_unspaced(item.text[last.start]):
+    elif is_prefix or is_unspaced(text[last.start]):
         is_prefix = True
-        terms[-1] = prefix_term(item.text[last.start : last.end])
+        terms[-1] = prefix_term(text[last.start : last.end])
     return _side_by_side(terms, is_prefix=is_prefix), len(terms)
 
 
@@ -237,7 +238,7 @@ def is_found(query: Query, terms: Sequence[str]) -> bool:
     """Whether a text with these terms, in their order, is one that a query finds."""
     match query:
         case Word(term, is_prefix):
-            return any(of_text.startswith(term) for of_text in terms) if is_prefix else term in terms
+            return any(_is_among(of_text, term, is_prefix=is_prefix) for of_text in terms)
         case Phrase():
             return any(is_at(terms, index, query) for index in range(len(terms)))
         case All(parts):
@@ -253,6 +254,14 @@ def is_found(query: Query, terms: Sequence[str]) -> bool:
 def is_at(terms: Sequence[str], index: int, phrase: Phrase) -> bool:
     """Whether a phrase stands at an index of these terms."""
     there = terms[index : index + len(phrase.terms)]
-    if len(there) < len(phrase.terms) or tuple(there[:-1]) != phrase.terms[:-1]:
-        return False
-    return there[-1].startswith(phrase.terms[-1]) if phrase.is_prefix else there[-1] == phrase.terms[-1]
+    *before, last = phrase.terms
+    return (
+        len(there) == len(phrase.terms)
+        and _is_among(there[-1], last, is_prefix=phrase.is_prefix)
+        and all(_is_among(of_text, term, is_prefix=False) for of_text, term in zip(there[:-1], before, strict=True))
+    )
+
+
+def _is_among(of_text: str, term: str, *, is_prefix: bool) -> bool:
+    """Whether a term of a text is this one, or an identifier with such a part."""
+    return f"{PART}{term}{'' if is_prefix else PART}" in f"{PART}{of_text}{PART}"

@@ -2,23 +2,22 @@
 
 import unicodedata
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import regex
 
 from ..packing import readable_text
-from .query import All, Either, Phrase, Query, Without, Word, is_at
-from .tokens import ascii_places, is_unspaced, normalized, places_of, terms_of
+from .query import All, Either, Phrase, Query, Without, Word
+from .tokens import ascii_places, is_unspaced, normalized, places_of
 
 MAX_SNIPPET_TOKENS: Final = 32
 MAX_SNIPPET_LENGTH: Final = 2000
 """Code points: there are texts with very long words, or with thousands of signs between words."""
 MAX_LITERAL_LENGTH: Final = 200
 
-_OPEN, _CLOSE, _CUT = "<mark>", "</mark>", "..."
+_CUT: Final = "..."
 _MAX_SOUGHT: Final = 100  # words and phrases of a query that are marked
-_MAX_COMPARISONS: Final = 1_000_000  # of terms of phrases; then the rest of the text is left unmarked
 _CLUSTER: Final = regex.compile(r"\X")
 _MAX_CLUSTER_LENGTH: Final = 128
 _ZERO_WIDTH_JOINER: Final = "\u200d"
@@ -32,9 +31,11 @@ class _Hit(msgspec.Struct, frozen=True):
     leaf: Word | Phrase
 
 
-def snippet(text: str, query: Query) -> str:
-    """The snippet of one text; see `Snippets`."""
-    return Snippets(query).of(text)
+class Snippet(NamedTuple):
+    """A passage of a text, and its matches: where each begins and ends in the passage, in code points, ascending."""
+
+    text: str
+    matches: list[list[int]]
 
 
 class KnownWords(msgspec.Struct, frozen=True):
@@ -53,69 +54,25 @@ class KnownWords(msgspec.Struct, frozen=True):
     landmarks: Sequence[int] = ()
 
 
-class Snippets:
+def snippet_of(text: str, known: KnownWords) -> Snippet:
     """
-    Shows why texts were found by a query, which is taken apart once for all of them.
+    Return the best passage of a text that a query found: of at most 32 tokens, with `...` where it was cut.
 
-    A snippet is the best passage of at most 32 tokens, with its matches between `<mark>` and `</mark>` and `...` where it
-    was cut. Best is the passage with the most different words and phrases of the query, then the one with the most matches,
-    then the first. What stands behind `NOT` is not marked. Nothing is escaped: escape the text for HTML before you show it
-    there, and only then put in marks. Nothing is cut inside of a grapheme cluster (of up to 128 code points).
+    Best is the passage with the most different words and phrases of the query, then the one with the most matches, then the
+    first. What stands behind `NOT` is no match. Nothing is cut inside of a grapheme cluster (of up to 128 code points).
+
+    The passage is what somebody wrote and has no marks of ours: those could be written by anybody.
     """
-
-    def __init__(self, query: Query) -> None:
-        self._words: dict[str, Word] = {}
-        self._prefixes: dict[str, Word] = {}
-        self._phrases: dict[str, list[Phrase]] = {}
-        for leaf in sought(query):
-            if isinstance(leaf, Phrase):
-                self._phrases.setdefault(leaf.terms[0], []).append(leaf)
-            else:
-                (self._prefixes if leaf.is_prefix else self._words)[leaf.term] = leaf
-        self._beginnings = tuple(self._prefixes)
-        self._exact = {*self._words, *self._phrases}
-
-    def of(self, text: str, known: KnownWords | None = None) -> str:
-        """The snippet of a text; the same, but sooner, with what is known of it."""
-        if known is None:
-            terms = terms_of(text)
-            count, hits = len(terms), self._hits(terms)
-        else:
-            count = known.term_count
-            hits = [
-                _Hit(at, at + (1 if isinstance(leaf, Word) else len(leaf.terms)), leaf) for at, leaf in known.starts
-            ]
-            if count and len(text) <= MAX_SNIPPET_LENGTH and text.isascii():
-                return _of_ascii(text, count, hits)
-        landmarks = () if known is None else known.landmarks
-        return _of_many(text, count, hits, landmarks) if count else literal_snippet(text)
-
-    def _hits(self, terms: list[str]) -> list[_Hit]:
-        words, beginnings, exact = self._words, self._beginnings, self._exact
-        if beginnings:
-            candidates = [at for at, term in enumerate(terms) if term in exact or term.startswith(beginnings)]
-        else:
-            candidates = [at for at, term in enumerate(terms) if term in exact]
-        hits: list[_Hit] = []
-        comparisons = 0
-        for index in candidates:
-            term = terms[index]
-            if term in words:
-                hits.append(_Hit(index, index + 1, words[term]))
-            if beginnings and term.startswith(beginnings):
-                hits += [
-                    _Hit(index, index + 1, leaf) for prefix, leaf in self._prefixes.items() if term.startswith(prefix)
-                ]
-            for phrase in self._phrases.get(term, ()):
-                comparisons += len(phrase.terms)
-                if comparisons > _MAX_COMPARISONS:
-                    return hits
-                if is_at(terms, index, phrase):
-                    hits.append(_Hit(index, index + len(phrase.terms), phrase))
-        return hits
+    count = known.term_count
+    hits = [_Hit(at, at + (1 if isinstance(leaf, Word) else len(leaf.terms)), leaf) for at, leaf in known.starts]
+    if not count:
+        return Snippet(literal_snippet(text), [])
+    if len(text) <= MAX_SNIPPET_LENGTH and text.isascii():
+        return _of_ascii(text, count, hits)
+    return _of_many(text, count, hits, known.landmarks)
 
 
-def _of_ascii(text: str, count: int, hits: list[_Hit]) -> str:
+def _of_ascii(text: str, count: int, hits: list[_Hit]) -> Snippet:
     """The snippet of `_of_many` of a text in ASCII that is not long, where words end with clusters; in half of its time."""
     first, last = (0, count) if count <= MAX_SNIPPET_TOKENS else _passage(*_densest(hits), count)
     marks: list[int] = []  # the first and last term of each, one mark after the other
@@ -130,16 +87,11 @@ def _of_ascii(text: str, count: int, hits: list[_Hit]) -> str:
         end = max(end, hit.end)
     places = ascii_places(text, [first, *marks, last - 1])
     start = places[0][0] if first else 0
-    shown = [_CUT] if first else []
-    for at in range(1, len(marks), 2):
-        opens, closes = places[at][0], places[at + 1][1]
-        shown += (text[start:opens], _OPEN, text[opens:closes], _CLOSE)
-        start = closes
-    shown += (text[start : places[-1][1]], _CUT) if last < count else (text[start:],)
-    return "".join(shown)
+    end = places[-1][1] if last < count else len(text)
+    return _cut(text, start, end, [(places[at][0], places[at + 1][1]) for at in range(1, len(marks), 2)])
 
 
-def _of_many(text: str, count: int, hits: list[_Hit], landmarks: Sequence[int] = ()) -> str:
+def _of_many(text: str, count: int, hits: list[_Hit], landmarks: Sequence[int]) -> Snippet:
     first, last = (0, count) if count <= MAX_SNIPPET_TOKENS else _passage(*_densest(hits), count)
     shown = [hit for hit in hits if hit.start < last and hit.end > first]
     reach = min(last + 1, count)
@@ -151,7 +103,7 @@ def _of_many(text: str, count: int, hits: list[_Hit], landmarks: Sequence[int] =
         first_mark = marks[0][0] if marks else start
         start = max(start, min(first_mark - MAX_SNIPPET_LENGTH // 4, end - MAX_SNIPPET_LENGTH))
         start, end = _border_before(text, start), _border_after(text, start + MAX_SNIPPET_LENGTH)
-    return _marked(text, start, end, marks)
+    return _cut(text, start, end, marks)
 
 
 def literal_snippet(text: str) -> str:
@@ -159,15 +111,20 @@ def literal_snippet(text: str) -> str:
     return readable_text(text[: _border_before(text, MAX_LITERAL_LENGTH)])
 
 
-def _marked(text: str, start: int, end: int, marks: list[tuple[int, int]]) -> str:
-    shown: list[str] = [_CUT] if start else []
+def _cut(text: str, start: int, end: int, marks: list[tuple[int, int]]) -> Snippet:
+    pieces = [_CUT] if start else []
+    length = len(_CUT) if start else 0
+    matches: list[list[int]] = []
     for mark_start, mark_end in marks:
         opens, closes = max(mark_start, start), min(mark_end, end)
         if opens < closes:
-            shown += [text[start:opens], _OPEN, text[opens:closes], _CLOSE]
-            start = closes
-    shown += [text[start:end], _CUT if end < len(text) else ""]
-    return readable_text("".join(shown))
+            # What replaces surrogates may be shorter than they are: matches are counted in what is shown.
+            before, match = readable_text(text[start:opens]), readable_text(text[opens:closes])
+            pieces += (before, match)
+            matches.append([length + len(before), length + len(before) + len(match)])
+            length, start = matches[-1][1], closes
+    pieces += (readable_text(text[start:end]), _CUT if end < len(text) else "")
+    return Snippet("".join(pieces), matches)
 
 
 def sought(query: Query) -> list[Word | Phrase]:

@@ -2,7 +2,8 @@
 Tokenization: the terms of a text.
 
 Words are runs of letters and digits. Case and diacritics are folded and English endings are cut (Porter's stemmer), as
-FTS5's `porter unicode61` does. Scripts that put no blanks between words are indexed by overlapping pairs instead.
+FTS5's `porter unicode61` does. Scripts that put no blanks between words are indexed by overlapping pairs instead, and so is
+Korean, where particles and endings are attached to nouns. Identifiers such as `getUserName` are also found by their parts.
 """
 
 import re
@@ -10,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import Any, Final, NamedTuple
 
 import regex
@@ -43,7 +44,7 @@ def stem(word: str) -> str:
     return stemmed or word
 
 
-TOKENIZER: Final = b"1"
+TOKENIZER: Final = b"2"
 """The version of the rules in this module. An index that was built with another one must be rebuilt."""
 
 MAX_TERM_BYTES: Final = 200
@@ -57,7 +58,7 @@ _KEPT_BYTES: Final = MAX_TERM_BYTES - 2 * _DIGEST_BYTES
 _MAX_KNOWN_WORDS: Final = 1 << 16
 _MAX_KNOWN_LENGTH: Final = 64  # with the line above: at most some 20 MB, whatever users write
 
-_ASCII_TERMS: Final = bytes(ord(chr(code).lower()) if code < 128 and chr(code).isalnum() else 32 for code in range(256))
+_ASCII_WORDS: Final = bytes(code if code < 128 and chr(code).isalnum() else 32 for code in range(256))
 _ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 _MAX_PASSED: Final = 63
 
@@ -71,25 +72,32 @@ _SELECTED: Final = re.compile(r"[A-Za-z0-9]\uFE0F")
 
 _WORD: Final = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+", regex.V1)
 
-# Letters (and the number zero, U+3007) of scripts that put no blanks between words. The prolonged sound mark and the marks
-# of half-width kana belong to no single script.
-_UNSPACED: Final = (
-    r"[[\p{L}\p{Nl}]&&[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30FC\uFF70\uFF9E\uFF9F]]"
-)
+# Letters (and the number zero, U+3007) of scripts that put no blanks between words, or attach particles to them. The prolonged
+# sound mark and the marks of half-width kana belong to no single script.
+_UNSPACED: Final = r"[[\p{L}\p{Nl}]&&[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30FC\uFF70\uFF9E\uFF9F]]"
 # What stays with the character before it: marks, and what only looks like a letter (Thai and Lao AM, the voicing marks of
-# half-width kana).
-_UNIT: Final = regex.compile(rf"{_UNSPACED}[\p{{M}}\u0E33\u0EB3\uFF9E\uFF9F]*+", regex.V1)
+# half-width kana, the vowels and final consonants of syllables that are written as single jamo, as in names of files on a Mac).
+_UNIT: Final = regex.compile(rf"{_UNSPACED}[\p{{M}}\u0E33\u0EB3\u1160-\u11FF\uD7B0-\uD7FB\uFF9E\uFF9F]*+", regex.V1)
 _RUN_OR_WORD: Final = regex.compile(
     rf"(?P<run>(?:{_UNIT.pattern})++)|(?:(?!{_UNSPACED})[\p{{L}}\p{{N}}]\p{{M}}*+)++", regex.V1
 )
 # Two quick looks: where there may be such scripts, and words in the most common letters of them, which fold to themselves.
 _NEAR_UNSPACED: Final = re.compile(
-    r"[\u0E00-\u109F\u1780-\u17FF\u3005-\u31FF\u3400-\u9FFF\uA9E0-\uAA7F\uF900-\uFAFF\uFF66-\uFF9F"
+    r"[\u0E00-\u109F\u1100-\u11FF\u1780-\u17FF\u3005-\u31FF\u3400-\u9FFF\uA960-\uAA7F\uAC00-\uD7FB\uF900-\uFAFF\uFF66-\uFFDC"
     r"\U00016FE0-\U00016FFF\U0001AFF0-\U0001B16F\U00020000-\U0003FFFF]"
 )
-_HAN_AND_KANA: Final = re.compile(r"[\u3041-\u3096\u30A1-\u30FA\u30FC\u3400-\u4DBF\u4E00-\u9FFF]+")
+_HAN_KANA_HANGUL: Final = re.compile(r"[\u3041-\u3096\u30A1-\u30FA\u30FC\u3400-\u4DBF\u4E00-\u9FFF\uAC00-\uD7A3]+")
 
 _WIDTH_FORMS: Final = re.compile(r"[\uFF00-\uFFEF]+")
+# Letters that differ by a stroke, a bar or a missing dot, which Unicode does not take apart into letter and mark.
+_BARE_LETTERS: Final = str.maketrans("øłƚđħŧⱦƀǥɨɟɉƶɍɏɇʉȼꝁⱥı", "olldhttbgijjzryeuckai")
+PART: Final = "\x03"
+"""Stands in a term of an identifier before each of its parts; no term has it otherwise."""
+# Where a part of an identifier begins: a capital behind a small letter, and one before a small letter, of which a plural is none (`URLs`).
+_PART_BEGINS: Final = regex.compile(
+    r"(?<=\p{Ll})(?=\p{Lu})|(?<=[\p{Lu}\p{Nd}])(?=\p{Lu}\p{Ll})(?!\p{Lu}s(?!\p{Ll}))", regex.V1
+)
+_MAX_IDENTIFIER: Final = 64  # longer ones are encoded bytes, mostly
 _IGNORABLE: Final = regex.compile(r"[\p{Me}\u034F\u180B-\u180D\u180F\uFE00-\uFE0F\U000E0100-\U000E01EF]+")
 
 
@@ -102,10 +110,13 @@ class Token(NamedTuple):
 
 
 def terms_of(text: str) -> list[str]:
-    """The terms of a text in order. A term's index is its position."""
+    """
+    The terms of a text in order. A term's index is its position.
+
+    That of an identifier stands for several: `HTTPSConnection` as a whole, and, each behind `PART`, `https` and `connect`.
+    """
     if has_ascii_words(text):
-        signs_replaced = text.encode("ascii", "replace")
-        words: list[str] = signs_replaced.translate(_ASCII_TERMS).decode().split()
+        words: list[str] = ascii_words([text]).decode().split()
     else:
         words = _WORD.findall(text)
         if _NEAR_UNSPACED.search(text):
@@ -191,11 +202,11 @@ def _after(count: int) -> Callable[[str, int], re.Match[str] | None]:
 
 def ascii_words(texts: Iterable[str]) -> bytes:
     """
-    The words of texts of which `has_ascii_words` is true: in lower case, with blanks for everything else.
+    The words of texts of which `has_ascii_words` is true, with blanks for everything else.
 
     There is a blank between two texts, so each has the place that it has when the texts are joined by one character.
     """
-    return b" ".join([text.encode("ascii", "replace") for text in texts]).translate(_ASCII_TERMS)
+    return b" ".join([text.encode("ascii", "replace") for text in texts]).translate(_ASCII_WORDS)
 
 
 def has_ascii_words(text: str) -> bool:
@@ -209,13 +220,13 @@ def terms_of_words(words: Iterable[str]) -> list[str]:
 
 
 def normalized(text: str) -> str:
-    """The text without differences of case, diacritics and width: `État` is `etat`."""
+    """The text without differences of case, diacritics, strokes and width: `État` is `etat`, and `Łódź` is `lodz`."""
     if text.isascii():
         return text.lower()
     text = _WIDTH_FORMS.sub(lambda forms: unicodedata.normalize("NFKC", forms[0]), text)
     decomposed = unicodedata.normalize("NFD", _IGNORABLE.sub("", text))
     bare = "".join(character for character in decomposed if not _is_diacritic(character))
-    return unicodedata.normalize("NFC", bare.casefold())
+    return unicodedata.normalize("NFC", bare.casefold().translate(_BARE_LETTERS))
 
 
 def prefix_term(text: str) -> str:
@@ -246,7 +257,7 @@ def _is_diacritic(character: str) -> bool:
 
 
 def _terms_of_word(word: str) -> list[str]:
-    if _HAN_AND_KANA.fullmatch(word):
+    if _HAN_KANA_HANGUL.fullmatch(word):
         return [word[index : index + 2] for index in range(len(word))]
     if _NEAR_UNSPACED.search(word):
         return [token.term for token in _tokens_of_mixed(word, 0, len(word))]
@@ -302,7 +313,13 @@ class _WordCache(dict[str, str]):
 
 
 def _term(word: str) -> str:
-    return _shortened(stem(normalized(word)))
+    whole = _shortened(stem(normalized(word)))
+    if len(word) > _MAX_IDENTIFIER or word.islower() or word.isupper():
+        return whole
+    begins = [0, *(begin.start() for begin in _PART_BEGINS.finditer(word)), len(word)]
+    # A single letter, as in `iPhone`, is no word that anybody looks for.
+    parts = [word[begin:end] for begin, end in pairwise(begins) if end - begin > 1] if len(begins) > 2 else []
+    return PART.join(dict.fromkeys([whole, *(stem(normalized(part)) for part in parts)]))
 
 
 def _shortened(term: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -18,11 +18,10 @@ from ..errors import (
 from ..limits import check_id
 from ..log.codec import MAX_EVENT_BYTES
 from ..log.tombstones import owner_digest
-from .content import Content, Missing, Piece, Serial, Tree, size_of, tree_of
+from .content import Content, Missing, Piece, Tree, size_of, tree_of
 from .events import (
     Begins,
     FieldRef,
-    Serialized,
     Skeleton,
     TaskWrites,
     VersionContentPut,
@@ -36,9 +35,11 @@ from .events import (
     WriteSlot,
     begun,
 )
-from .namespaces import is_within
+from .keys import check_checkpoint_id, check_namespace, family_of_stream, is_within
 from .record import (
+    PutVersion,
     StoredWrite,
+    TaskPut,
     VersionedRecord,
     VersionedState,
     VersionRecord,
@@ -83,60 +84,10 @@ def task_batches(tasks: Iterable[TaskWrites], most_bytes: int = MAX_EVENT_BYTES 
     return [tuple(batch) for batch in batches]
 
 
-MAX_CHECKPOINT_ID_BYTES: Final = 200
-"""Ids of versions are part of keys, in whose order they are listed."""
 _MAX_STEPS_BACK: Final = 100
 """So far back the latest version is sought among ancestors: clocks that differ move it by a few steps, not by a thread's length."""
 _LEAST_GAIN: Final = 1 / 20
 """An end that would be later by less than this share of the time is not written: else each reading would write an event."""
-
-
-class PutVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """
-    A version to be stored.
-
-    Args:
-        key: Of its value, where the stream does not tell it.
-        line, id: Where it goes.
-        parent: The id of the version that it was made from.
-        values: Of each field that changed, its value.
-        unchanged: Given the parent, the other fields: None for one with the parent's value, else its own value.
-        not_given: The fields whose values the writer does not have; whichever they have is right when it is put again.
-        order: The order of the fields, where the writer cares.
-        sizes: How many bytes values take encoded, where that is limited.
-        before: The fields by which values are cut; those of the parent when None.
-        frames: What only the writer understands.
-        runtime: What writes it, and alone can go on from it.
-        expected_latest: The newest version of the line that the writer knows of; UNSET when that does not matter.
-        ttl_ms: After how many ms without another version the value expires.
-    """
-
-    id: str
-    parent: str | None
-    values: Mapping[str, Tree | Serial]
-    line: str = ""
-    key: str = ""
-    unchanged: Callable[[VersionRecord | None], Mapping[str, Tree | Serial | None]] = lambda _parent: {}
-    not_given: Sequence[str] = ()
-    order: Sequence[str] | None = None
-    sizes: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
-    before: Mapping[str, FieldRef] | None = None
-    frames: tuple[Serialized, ...] = ()
-    runtime: str = "python"
-    run_id: str | None = None
-    node: str | None = None
-    is_final: bool = False
-    expected_latest: str | msgspec.UnsetType | None = msgspec.UNSET
-    ttl_ms: int | None = None
-
-
-class TaskPut(NamedTuple):
-    """The writes of a task to be stored, as (index, channel, value); `written_at` is when it handed them over, in ms."""
-
-    task_id: str
-    task_path: str
-    written_at: int
-    writes: Sequence[tuple[int, str, Tree | Serial]]
 
 
 def living(state: VersionedState, now: int) -> tuple[list[Body], VersionedState]:
@@ -399,13 +350,13 @@ def decide_delete(
     Args:
         state: The value.
         reason: Why it ends.
-        updated_before: Only if its last version is from before this moment, in ms.
+        updated_before: Only if its last version is from before this moment, in ms, and nobody holds it.
         expired_at: Or only if it has expired at this one.
     """
     record = state.record
     if record is None:
         return []
-    if updated_before is not None and record.updated_at < updated_before:
+    if updated_before is not None and record.updated_at < updated_before and not record.holds:
         return [_tombstone(state, record, "too_old")]
     if expired_at is not None and is_expired(record, expired_at):
         return [_tombstone(state, record, "expired")]
@@ -413,12 +364,15 @@ def decide_delete(
 
 
 def _tombstone(state: VersionedState, record: VersionedRecord, reason: str) -> VersionsDeleted:
+    owner = (
+        family_of_stream(state.stream_id).owner_of(record.key) if record.owner is None and record.key else record.owner
+    )
     return VersionsDeleted(
         first_position=record.first_position,
         event_count=record.head.version - record.first_version + 1,
         version_count=record.version_count,
         reason=reason,
-        owner_digest=None if record.owner is None else owner_digest(state.stream_id, record.owner),
+        owner_digest=None if owner is None else owner_digest(state.stream_id, owner),
     )
 
 
@@ -508,18 +462,3 @@ def check_source(key: str, source: VersionedState, now: int) -> VersionedRecord:
 def written_slots(writes: Iterable[StoredWrite]) -> set[tuple[str, int]]:
     """Return the slots that writes take: task and index."""
     return {(write.task_id, write.index) for write in writes}
-
-
-def check_namespace(namespace: str) -> str:
-    """A line, such as a namespace of LangGraph: any text of up to 2,048 bytes, empty too."""
-    return check_id(namespace, "checkpoint_ns", empty=True)
-
-
-def check_checkpoint_id(checkpoint_id: str) -> str:
-    """An id of a version."""
-    check_id(checkpoint_id, "checkpoint_id")
-    size = len(checkpoint_id.encode())
-    if size > MAX_CHECKPOINT_ID_BYTES:
-        msg = f"checkpoint_id takes {size:,} bytes, at most {MAX_CHECKPOINT_ID_BYTES} are allowed"
-        raise InvalidValueError(msg)
-    return checkpoint_id

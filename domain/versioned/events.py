@@ -6,15 +6,17 @@ version.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
-from ..chat.events import Body, StreamDeleted
+from ..chat.events import Body, HoldNote, StreamDeleted
 from .content import Piece
 
 Serialized = tuple[str, bytes]
 """The name of a form and the bytes, as a serializer gives them."""
+SOURCE_DELETED: Final = "source_deleted"
+"""The reason of the removal behind what a copy writes anew of its own, as its source is erased."""
 VersionKey = tuple[str, str]
 """A line and the id of a version in it."""
 
@@ -135,10 +137,17 @@ class VersionsRemoved(Body, frozen=True):
 
 
 class VersionsExpirySet(Body, frozen=True):
-    """A new end of a value, in ms: from `expires_at` on it counts as absent. None: it does not expire."""
+    """
+    A new end of a value, in ms: from `expires_at` on it counts as absent. None: it does not expire.
+
+    Legal holds put that off. They are as in `ChatUpdated`, and as they were where `holds` is None.
+    """
 
     TOPIC: ClassVar[str] = "chatledger.versions_expiry_set/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("hold_notes",)
     expires_at: int | None
+    holds: dict[str, int] | None = None
+    hold_notes: dict[str, HoldNote] | None = None
 
 
 class VersionsCopied(Body, frozen=True):

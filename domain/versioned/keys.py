@@ -3,6 +3,11 @@ Keys of versioned values, and the families that they are of: threads of agents, 
 
 A versioned value is one stream of the log. The id of the stream of a state or an item is a digest of its key, which names a user; the id of
 that of a thread has the thread's.
+
+Namespaces: whose checkpoints those of a thread are.
+
+An assistant has the namespace `assistant:<id>`, and what it calls has namespaces below it, after `|`. Storage takes any text
+as a namespace and reads nothing out of it.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,8 +16,52 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from ..errors import InvalidValueError
+from ..errors import InvalidValueError, NamespaceError
 from ..limits import check_id, check_ids
+
+ASSISTANT: Final = "assistant:"
+_SEPARATOR: Final = "|"
+
+
+def assistant_namespace(assistant_id: str, *parts: str) -> str:
+    """
+    The namespace of an assistant, or of a part below it: `assistant:<id>|<part>|<part>`.
+
+    Raises:
+        NamespaceError: The id or a part is empty, or contains `|`.
+    """
+    for part in (assistant_id, *parts):
+        if not isinstance(part, str) or not part or _SEPARATOR in part:
+            msg = f"assistant namespace parts must be text that is not empty and has no {_SEPARATOR!r}, not {part!r}"
+            raise NamespaceError(msg)
+    return check_id(_SEPARATOR.join((ASSISTANT + assistant_id, *parts)), "namespace")
+
+
+def assistant_of(namespace: str) -> str | None:
+    """
+    The assistant that a namespace belongs to; None when it is no assistant's.
+
+    Raises:
+        NamespaceError: It begins as an assistant's, but has an empty part.
+    """
+    if not namespace.startswith(ASSISTANT):
+        return None
+    assistant, *parts = namespace.removeprefix(ASSISTANT).split(_SEPARATOR)
+    if not assistant or not all(parts):
+        msg = f"namespace {namespace!r} has an empty part; the form is assistant:<id>|<part>|<part>"
+        raise NamespaceError(msg)
+    return assistant
+
+
+def root_of(namespace: str) -> str:
+    """The namespace of the assistant that it belongs to; `""` when it is none's."""
+    return namespace.partition(_SEPARATOR)[0] if namespace.startswith(ASSISTANT) else ""
+
+
+def is_within(namespace: str, root: str) -> bool:
+    """Whether a namespace is `root` or below it."""
+    return namespace == root or namespace.startswith(root + _SEPARATOR)
+
 
 VERSIONED_PREFIX: Final = "chatledger:v:"
 """The prefix of the streams of versioned values. No chat id begins with this."""
@@ -237,3 +286,22 @@ FAMILIES: Final = (THREAD, STATE, ITEM)
 def family_of_stream(stream_id: str) -> Family:
     """Return the family of the stream of a versioned value."""
     return next(family for family in FAMILIES if stream_id.startswith(family.prefix))
+
+
+MAX_CHECKPOINT_ID_BYTES: Final = 200
+"""Ids of versions are part of keys, in whose order they are listed."""
+
+
+def check_namespace(namespace: str) -> str:
+    """A line, such as a namespace of LangGraph: any text of up to 2,048 bytes, empty too."""
+    return check_id(namespace, "checkpoint_ns", empty=True)
+
+
+def check_checkpoint_id(checkpoint_id: str) -> str:
+    """An id of a version."""
+    check_id(checkpoint_id, "checkpoint_id")
+    size = len(checkpoint_id.encode())
+    if size > MAX_CHECKPOINT_ID_BYTES:
+        msg = f"checkpoint_id takes {size:,} bytes, at most {MAX_CHECKPOINT_ID_BYTES} are allowed"
+        raise InvalidValueError(msg)
+    return checkpoint_id

@@ -11,11 +11,11 @@ import msgspec
 
 from ..chat.events import Body
 from ..errors import CorruptStateError, PayloadTooLargeError, StateConflictError
-from .decide import PutVersion, decide_put, living
+from .decide import decide_put, living
 from .events import FieldRef
-from .json_values import Encoded, encoded
 from .keys import item_id, shown_id
-from .record import VersionedState, VersionRecord, is_expired, number_id
+from .record import PutVersion, VersionedState, VersionRecord, is_expired, number_id
+from .serials import Encoded, encoded
 
 LINE: Final = ""
 """The one line of these values."""

@@ -1,12 +1,13 @@
 """Records of a versioned value and of its versions."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
 from ..chat.state import StreamHead, Tombstone
-from .content import Content
+from ..legal_hold import LegalHold
+from .content import Content, Serial, Tree
 from .events import FieldRef, Serialized
 
 BEGINNING: Final = "00000000-0000-0000-0000-000000000000"
@@ -21,13 +22,35 @@ def number_id(number: int) -> str:
     return f"{number:0{_NUMBER_DIGITS}d}"
 
 
+StatusName = Literal["waits", "running", "failed", "stopped", "finished"]
+STATUSES: Final[tuple[StatusName, ...]] = ("waits", "running", "failed", "stopped", "finished")
+"""How a thread may stand; see `ThreadStatus`. Lists in the index have their places in this order."""
+
+
+class AgentStanding(msgspec.Struct, frozen=True, array_like=True):
+    """
+    How an agent stands, as the index keeps it: `version_id` is its newest checkpoint, and `digest` the value that `words` are made
+    of: the question, the error or the messages; b"" for none. `stored_at` is the time of that checkpoint.
+    """
+
+    status: StatusName
+    node: str
+    version_id: str
+    stored_at: int
+    since: int
+    digest: bytes = b""
+
+
 class VersionedRecord(msgspec.Struct, frozen=True, array_like=True):
     """
     The part of a versioned value that changes with every event; its size does not depend on the value's. Times are in ms.
 
     Without an `owner` it belongs to whom its key names, or to the owner of the chat of the same id. `newest` is the id of the newest
     version of the line "", and `node`, `size_bytes` and `is_ended` are that version's. `has_plain_line` says that this line was the first
-    to come, and has no rows of its own.
+    to come, and has no rows of its own. Its messages, counted once each, are in the search index under `messages_no`.
+
+    Of a thread, `standing` is that of its agent which waits, or else changed last; `work_ms` how long its tasks worked, and
+    `is_running` whether a run of a chat on it is open.
     """
 
     key: str
@@ -45,6 +68,28 @@ class VersionedRecord(msgspec.Struct, frozen=True, array_like=True):
     size_bytes: int = 0
     is_ended: bool = False
     expires_at: int | None = None
+    standing: AgentStanding | None = None
+    work_ms: int = 0
+    is_running: bool = False
+    message_count: int = 0
+    messages_no: int = 0
+    holds: tuple[LegalHold, ...] = ()
+
+    @property
+    def hold(self) -> LegalHold | None:
+        """The legal hold that keeps it; None for none."""
+        return self.holds[0] if self.holds else None
+
+    @property
+    def ends_at(self) -> int | None:
+        """From when on it counts as absent; None for never, as under a hold."""
+        return None if self.holds else self.expires_at
+
+    @property
+    def status(self) -> StatusName:
+        """How a thread stands: a question waits whatever else runs, and what runs has not failed yet."""
+        stored = "stopped" if self.standing is None else self.standing.status
+        return "running" if self.is_running and stored != "waits" else stored
 
     @property
     def version(self) -> int:
@@ -172,6 +217,10 @@ class VersionedState(Protocol):
         """All of a line, newest first, skeletons too."""
         ...
 
+    def unpruned(self, line: str) -> Iterable[VersionRecord]:
+        """The newest of a line, down to where none has any content."""
+        ...
+
     def has_content(self, digest: bytes) -> bool:
         """Whether the value has this piece, and it is sound."""
         ...
@@ -183,9 +232,57 @@ class VersionedState(Protocol):
 
 def is_expired(record: VersionedRecord, moment_ms: int) -> bool:
     """Whether a value counts as absent at a moment."""
-    return record.expires_at is not None and record.expires_at <= moment_ms
+    return record.ends_at is not None and record.ends_at <= moment_ms
 
 
 def digests_of(fields: Mapping[str, FieldRef]) -> dict[str, bytes]:
     """Return the digests of the values of fields."""
     return {name: ref.digest for name, ref in fields.items()}
+
+
+class PutVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A version to be stored.
+
+    Args:
+        key: Of its value, where the stream does not tell it.
+        line, id: Where it goes.
+        parent: The id of the version that it was made from.
+        values: Of each field that changed, its value.
+        unchanged: Given the parent, the other fields: None for one with the parent's value, else its own value.
+        not_given: The fields whose values the writer does not have; whichever they have is right when it is put again.
+        order: The order of the fields, where the writer cares.
+        sizes: How many bytes values take encoded, where that is limited.
+        before: The fields by which values are cut; those of the parent when None.
+        frames: What only the writer understands.
+        runtime: What writes it, and alone can go on from it.
+        expected_latest: The newest version of the line that the writer knows of; UNSET when that does not matter.
+        ttl_ms: After how many ms without another version the value expires.
+    """
+
+    id: str
+    parent: str | None
+    values: Mapping[str, Tree | Serial]
+    line: str = ""
+    key: str = ""
+    unchanged: Callable[[VersionRecord | None], Mapping[str, Tree | Serial | None]] = lambda _parent: {}
+    not_given: Sequence[str] = ()
+    order: Sequence[str] | None = None
+    sizes: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    before: Mapping[str, FieldRef] | None = None
+    frames: tuple[Serialized, ...] = ()
+    runtime: str = "python"
+    run_id: str | None = None
+    node: str | None = None
+    is_final: bool = False
+    expected_latest: str | msgspec.UnsetType | None = msgspec.UNSET
+    ttl_ms: int | None = None
+
+
+class TaskPut(NamedTuple):
+    """The writes of a task to be stored, as (index, channel, value); `written_at` is when it handed them over, in ms."""
+
+    task_id: str
+    task_path: str
+    written_at: int
+    writes: Sequence[tuple[int, str, Tree | Serial]]

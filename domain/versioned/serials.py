@@ -1,9 +1,13 @@
 """Values of channels that are serialized as a whole, and what of their bytes is stored."""
 
 import re
-from typing import Any, Final, cast
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
 
 from ..errors import CorruptStateError
+from .content import Content, Leaf, Parts, Serial, split_digests
 
 _MSGPACK: Final = "msgpack"
 _BARE: Final = re.compile(r"msgpack([\[{])([0-9]{1,10})")
@@ -61,3 +65,115 @@ def is_plain(value: Any, depth: int = _PLAIN_DEPTH) -> bool:
         return False
     size = len(elements)
     return all(is_plain(elements[at], depth - 1) for at in {0, size // 2, size - 1}) if size else True
+
+
+VALUE: Final = "msgpack"
+"""The form of a value by itself; that of a list or map also says how long it is."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder().decode
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """A value as it is stored, and how much it takes encoded."""
+
+    serial: Serial
+    size_bytes: int
+
+
+def encoded(value: Any) -> Encoded:
+    """Encode a JSON value, which was checked."""
+    data = _encode(value)
+    return Encoded(Serial(*bare(VALUE, data)), len(data))
+
+
+def decoded(leaf: Leaf) -> Any:
+    """Return the value of a leaf. Raises `CorruptStateError` for other forms, and what msgspec says of bytes that are none."""
+    form, data = with_header(leaf.type, leaf.data)
+    if form != VALUE:
+        msg = f"a value has the form {form!r}, which no state has"
+        raise CorruptStateError(msg)
+    return _decode(data)
+
+
+def join(digest: bytes, content_of: Callable[[bytes], Content]) -> Any:
+    """The value of a piece, made anew. Raises as `decoded` does."""
+    content = content_of(digest)
+    if isinstance(content, Parts):
+        parts = map(content_of, split_digests(content.children))
+        content = Leaf(content.type, b"".join(part.data for part in parts if isinstance(part, Leaf)))
+    if not isinstance(content, Leaf):
+        msg = "a value is made of others, which none of a state is"
+        raise CorruptStateError(msg)
+    return decoded(content)
+
+
+_decode_plain: Final = msgspec.msgpack.decode
+_SINGLE, _POSITIONAL, _NAMED, _METHOD, _PYDANTIC_V1, _PYDANTIC, _ARRAY, _SNAPSHOT = range(8)
+"""The extensions of msgpack in which LangGraph writes objects: how each is made again from what follows its module and name."""
+
+
+class UnreadValue(NamedTuple):
+    """A value in a form that only another serializer reads, such as `pickle`: the name of the form, and how many bytes it takes."""
+
+    form: str
+    size_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.size_bytes:,} bytes of {self.form}"
+
+
+def plain_value(form: str, data: bytes) -> Any:
+    """
+    Return a serialized value as dicts with text keys, lists, text, numbers and None.
+
+    Sets and tuples are lists, a message is a dict with `type` and `content`, other objects are dicts of their fields, or what
+    they are made from. An `UnreadValue` stands for what cannot be told.
+    """
+    form, data = with_header(form, data)
+    try:
+        match form:
+            case "null":
+                return None
+            case "msgpack":
+                return _plain(_decode_plain(data))
+            case "json":
+                return _plain(msgspec.json.decode(data))
+            case _:
+                return UnreadValue(form, len(data))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return UnreadValue(form, len(data))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in cast("list[Any]", value)]
+    if isinstance(value, msgspec.msgpack.Ext):
+        return _object(value.code, bytes(value.data))
+    if isinstance(value, bytes):
+        return UnreadValue("bytes", len(value))
+    return value if isinstance(value, str | int | float | bool | type(None)) else str(value)
+
+
+def _object(code: int, data: bytes) -> Any:
+    if code == _SNAPSHOT:
+        return _plain(_decode_plain(data))
+    parts: Any = _decode_plain(data) if _SINGLE <= code < _ARRAY else None
+    if not isinstance(parts, list) or len(cast("list[Any]", parts)) < 3:
+        return UnreadValue("array" if code == _ARRAY else f"msgpack extension {code}", len(data))
+    module, name, made_from = cast("list[Any]", parts)[:3]
+    if code == _POSITIONAL and (module, name) == ("langgraph.types", "Send"):
+        return dict(zip(("node", "arg"), map(_plain, made_from), strict=False))
+    if code == _POSITIONAL and isinstance(made_from, list) and len(cast("list[Any]", made_from)) == 1:
+        return _plain(made_from[0])
+    return _plain(made_from)
+
+
+def is_message(value: Any) -> bool:
+    """Whether plain data are a message: LangChain's, or a dict with `role` and `content`."""
+    if not isinstance(value, dict):
+        return False
+    fields = cast("dict[str, Any]", value)
+    return isinstance(fields.get("role", fields.get("type")), str) and isinstance(fields.get("content"), str | list)

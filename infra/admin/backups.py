@@ -5,10 +5,12 @@ import os
 import shutil
 from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
 from eventsourcing.persistence import JSONTranscoder, Notification
 from msgspec import structs
 
@@ -17,6 +19,7 @@ from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
 from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.generations import Generation
 from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES, make_folder
+from chatledger.projections.operating_system import sync
 from chatledger.projections.verify.walk import Walk
 
 from ..ledger.ledger import Ledger
@@ -25,12 +28,13 @@ from ..log.cipher import RecordCipher, is_encrypted
 from ..log.envelope import clock_ms
 from ..log.mapper import StructMapper
 from ..log.nats.endpoint import Login
-from ..log.nats_server.directory import LOST_AND_FOUND, DataDirectory, sync
-from ..log.port import EventLog
-from ..store.backup.manifest import Backup, BackupFolder, BackupManifest, locked
-from ..store.backup.segments import Frame, read_segment
+from ..log.nats_server.directory import LOST_AND_FOUND, DataDirectory, write_private
+from ..log.port import EventLog, LostRaceError
+from ..store.backup.manifest import Backup, BackupFolder, BackupManifest, Frame, locked, read_segment
+from ..store.backup.writing import note_backup
 from ..store.opening.encryption import Encryption, keyring_of, scratch_beside
-from ..store.opening.locations import LogOnly, OpenOptions, log_at, open_shared
+from ..store.opening.locations import log_at, open_shared
+from ..store.opening.options import LogOnly, OpenOptions
 from ..store.quarantine import Note, Quarantine
 from ..store.temp_folders import Scratch
 
@@ -81,6 +85,10 @@ class BackupLog:
     def committed_position(self) -> int:
         """The position of the last event; 0 for an empty log."""
         return self._manifest.position
+
+    def plain(self, record: Notification) -> bytes | None:
+        """The bytes of a record without encryption and compression; None of what somebody else wrote, and of a gap."""
+        return self._mapper.plain(record)
 
     def _recorded(self, frame: Frame) -> Recorded:
         return self._mapper.recorded(frame.notification())
@@ -164,25 +172,29 @@ def restore(
     location: str | os.PathLike[str],
     *,
     encryption: Encryption | None = None,
+    rekey: Encryption | None = None,
     login: Login | None = None,
     timeout_s: float = 15.0,
     progress: Progress | None = None,
 ) -> Backup:
     """
-    Make a ledger from a backup, in an empty place, and verify all of it.
+    Make a ledger from a backup, in an empty place, and verify all of it; with `rekey` under other keys.
 
     Every event stands at the position that it had; so tombstones, anchors, and positions that somebody noted stay right. Named
     feeds go on where they were when the backup was taken. What differs: the log has a new identity, and its server has new
-    times of arrival. Interrupted at any point, nothing is at the location that would open; restore again.
+    times of arrival. Interrupted at any point, nothing is at the location that would open. Called again it goes on where it stood, into a
+    directory or a stream; from a backup that has changed since, or with another key, and into a database, it begins anew.
 
     Args:
         folder: The backup.
         location: As for `chatledger.open`, except `memory:`. A directory that does not exist or is empty; a stream or
             database without events.
-        encryption: The keys of an encrypted log.
+        encryption: The keys of an encrypted log, which the backup is read with.
+        rekey: Encrypt every event and all large data anew with the first of these keys: the others are needed no more, as after a
+            leak. Also for a backup of a log in clear. Positions, hashes and the history stay.
         login: Only for servers: how to log in, as for `chatledger.open`. It must be allowed to make streams.
         timeout_s: The budget of one operation on the log.
-        progress: Called with (positions done, positions in all); each counts twice, written and verified.
+        progress: Called with (positions done, positions in all); each counts twice, written and verified. It begins where it goes on.
 
     Returns:
         What was restored.
@@ -197,8 +209,8 @@ def restore(
     backup, manifest = open_backup(folder, encryption)
     report = progress or no_progress
     place = os.fspath(location)
-    options = _TargetOptions(encryption, login, timeout_s)
-    run = _RestoreRun(backup, manifest, options, progress=report)
+    options = _TargetOptions(rekey or encryption, login, timeout_s)
+    run = _RestoreRun(backup, manifest, options, folder=Path(folder), is_rekeyed=rekey is not None, progress=report)
     if place == "memory:":
         msg = "a ledger in memory ends with its process; restore into a directory, nats://, sqlite:// or postgresql://"
         raise ConfigurationError(msg)
@@ -210,7 +222,7 @@ def restore(
         run.into(place, is_stream_made=True)
     else:
         options.log_only(place, create=None).check_place("path", place)
-        with _drafted(DataDirectory(place).path) as draft:
+        with _drafted(DataDirectory(place).path, run.source) as draft:
             run.into(str(draft))
             if manifest.quarantined:  # what had lost events before the backup was taken is refused here, too
                 why = "the log was damaged before the backup was taken"
@@ -233,25 +245,36 @@ class _TargetOptions(NamedTuple):
 
 class _RestoreRun:
     def __init__(
-        self, backup: BackupLog, manifest: BackupManifest, options: _TargetOptions, *, progress: Progress
+        self,
+        backup: BackupLog,
+        manifest: BackupManifest,
+        options: _TargetOptions,
+        *,
+        folder: Path,
+        is_rekeyed: bool,
+        progress: Progress,
     ) -> None:
-        self._backup, self._manifest, self._progress = backup, manifest, progress
-        self._options = options
+        self._backup, self._manifest, self._progress, self._folder = backup, manifest, progress, folder
+        self._options, self._is_rekeyed = options, is_rekeyed
+        self.source = _source_name(manifest, options.encryption, is_rekeyed=is_rekeyed)
         self._bookmarks = [decode_bookmark(raw.encode(), 0) for raw in manifest.bookmarks]  # before anything is written
 
     def into(self, location: str, *, is_stream_made: bool = False) -> None:
         """Fill the log at a location, and verify it."""
         create = is_stream_made or None
         with log_at(self._options.log_only(location, create=create)) as log:
-            is_again = log.drop_partial()
-            if not is_again:
-                self._restore_log(log)
-        if is_again:  # what an interrupted restore left is gone with its log, so the new one is opened anew
+            after = log.restored_position(self.source)
+            if after is None:
+                log.drop_partial()
+            elif is_stream_made or after or not log.last_position():
+                self._restore_log(log, after)
+            # Else it is a draft of ours whose log is complete: only the rest was interrupted.
+        if after is None:  # what an interrupted restore left is gone with its log, so the new one is opened anew
             with log_at(self._options.log_only(location, create=create)) as log:
-                self._restore_log(log)
+                self._restore_log(log, 0)
         self._verify(location)
 
-    def _restore_log(self, log: EventLog) -> None:
+    def _restore_log(self, log: EventLog, after: int) -> None:
         manifest = self._manifest
         if log.is_dense and manifest.missing > manifest.erased:
             msg = (
@@ -259,13 +282,20 @@ class _RestoreRun:
                 "on a NATS server that would mean lost events. Restore it into postgresql:// or sqlite://"
             )
             raise ConfigurationError(msg)
-        log.restore(self._pages())
+        pages = self._pages(after)
+        # What lies in the records, large data among it, stays as it is: so hashes do not see the change.
+        if self._is_rekeyed:
+            pages = ([log.packed(record, self._backup.plain(record)) for record in page] for page in pages)
+        log.restore(pages, source=self.source)
         for bookmark in self._bookmarks:
             # Named feeds go on where they were, though the log has another identity.
-            log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
+            with contextlib.suppress(LostRaceError):  # it was saved before this was interrupted
+                log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
+        note_backup(log, self._folder, manifest)
+        log.finish_restore()
 
-    def _pages(self) -> Iterator[Sequence[Notification]]:
-        records = (frame.notification() for frame in self._backup.frames())
+    def _pages(self, after: int) -> Iterator[Sequence[Notification]]:
+        records = (frame.notification() for frame in self._backup.frames(after))
         while page := list(islice(records, _PAGE)):
             yield page
             self._progress(page[-1].id, 2 * self._manifest.position)
@@ -292,9 +322,20 @@ class _RestoreRun:
             raise ChainIntegrityError(msg, position=position)
 
 
+def _source_name(manifest: BackupManifest, encryption: Encryption | None, *, is_rekeyed: bool) -> str:
+    """Return a name of what is written by a restore: one of other events, or under another key, has another one."""
+    key = None if encryption is None else keyring_of(encryption).current
+    parts = (
+        [segment.sha256 for segment in manifest.segments],
+        (manifest.position, manifest.hash, manifest.bookmarks, manifest.quarantined),
+        (is_rekeyed, key and (key.id, sha256(b"chatledger restore" + key.secret).digest())),
+    )
+    return sha256(msgspec.msgpack.encode(parts)).hexdigest()
+
+
 @contextlib.contextmanager
-def _drafted(target: Path) -> Generator[Path]:
-    """A directory beside the target, which takes its place when the `with` ends well."""
+def _drafted(target: Path, source: str) -> Generator[Path]:
+    """A directory beside the target, which takes its place when the `with` ends well. What an interrupted restore of the same source left is in it."""
     try:
         if target.is_dir() and {entry.name for entry in target.iterdir()} == {LOST_AND_FOUND}:
             msg = f"{target} is the root of a volume, which cannot be replaced as a whole; restore into a folder inside it"
@@ -306,7 +347,11 @@ def _drafted(target: Path) -> Generator[Path]:
         draft = target.with_name(target.name + _DRAFT)
         draft.mkdir(mode=0o700, exist_ok=True)
         with locked(draft / "lock", f"another process restores a backup into {draft}; wait for it"):
-            shutil.rmtree(draft / "data", ignore_errors=True)  # of an interrupted restore
+            noted = draft / "source"
+            if not noted.exists() or noted.read_text() != source:
+                noted.unlink(missing_ok=True)  # first: it must not stand for half of what it stood for
+                shutil.rmtree(draft / "data", ignore_errors=True)
+                write_private(noted, source.encode())
             yield draft / "data"
             (draft / "data").rename(target)  # at once: nothing that would open is ever there in part
             sync(target.parent)

@@ -23,12 +23,13 @@ from chatledger.projections.lmdb.environment import make_folder
 from ..log.envelope import clock_ms
 from ..log.nats.client import Deadline, JetStreamClient
 from ..log.nats.connection import Connection
+from ..log.nats.consumer import WANTED_BYTES, position_of
 from ..log.nats.endpoint import Login
 from ..log.nats.errors import StreamAbsentError, translated
 from ..log.nats.event_log import auxiliary_streams
 from ..log.nats.reading import MESSAGE_ID
 from ..log.nats.stream import ClusterInfo, PeerInfo, stream_info
-from ..log.nats.subscription import WANTED_BYTES, create_consumer, position_of
+from ..log.nats.subscription import create_consumer
 from ..log.nats.transport import Delivery, Transport, description_of, parse_headers, status_of
 from ..store.opening import STREAM
 from ..store.opening.nats_locations import read_place
@@ -285,12 +286,7 @@ def servers_of(client: JetStreamClient, stream: str) -> set[str]:
 def digests_on_each(
     client: JetStreamClient, stream: str, servers: set[str], *, first: int, last: int
 ) -> dict[str, dict[int, bytes]]:
-    """
-    Return a digest of each message between two positions, by server and position.
-
-    Raises:
-        OperationalError: A server does not answer within the client's budget.
-    """
+    """Return a digest of each message between two positions, by server and position."""
     deadline = client.deadline()
     digests: dict[str, dict[int, bytes]] = {}
 

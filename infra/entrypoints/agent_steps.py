@@ -1,35 +1,24 @@
-"""Steps of agents: what the checkpoints of their threads say by themselves, without the framework that wrote them."""
+"""Steps of agents in words: whose they are, and how long they took."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, cast
-
-import msgspec
+from collections.abc import Iterable
 
 from chatledger.domain.errors import NamespaceError
-from chatledger.domain.versioned.namespaces import assistant_of
+from chatledger.domain.versioned.keys import assistant_of
 
-_METADATA_FORMS: Final[dict[str, Callable[[bytes], Any]]] = {
-    "msgpack": msgspec.msgpack.decode,
-    "json": msgspec.json.decode,
-}
+_SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 
 
-def step_of(metadata: tuple[str, bytes]) -> tuple[int | None, str | None]:
-    """Return the number and the source of a step, where its metadata can be read without the framework that wrote them."""
-    fields = decode_metadata(metadata) or {}
-    step, source = fields.get("step"), fields.get("source")
-    return step if isinstance(step, int) else None, source if isinstance(source, str) else None
-
-
-def decode_metadata(metadata: tuple[str, bytes]) -> dict[str, Any] | None:
-    """Return the metadata of a checkpoint, where they can be read without the framework that wrote them; None otherwise."""
-    form, data = metadata
-    decode = _METADATA_FORMS.get(form)
-    try:
-        found: Any = None if decode is None else decode(data)
-    except (msgspec.DecodeError, ValueError):
-        return None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+def duration(ms: int) -> str:
+    """Return a length of time in words, such as `213 ms`, `3.10 s`, `38 min`, `2 h 04 min` or `5 days`."""
+    if ms < _SECOND:
+        return f"{ms} ms"
+    if ms < _MINUTE:
+        return f"{ms / _SECOND:.2f} s" if ms < 10 * _SECOND else f"{ms / _SECOND:.1f} s"
+    if ms < _HOUR:
+        return f"{ms // _MINUTE} min"
+    if ms < _DAY:
+        return f"{ms // _HOUR} h {ms % _HOUR // _MINUTE:02} min"
+    return f"{ms // _DAY} day{'' if ms < 2 * _DAY else 's'}"
 
 
 def assistants_of(namespaces: Iterable[str]) -> list[str]:

@@ -10,12 +10,7 @@ from chatledger.domain.search.embedding import Embedding
 
 
 def object_named(named: str, wrong: str) -> Any:
-    """
-    Import `module:name`; modules are looked for in the working directory too.
-
-    Raises:
-        ConfigurationError: There is none of that name; `wrong` says what it has to be.
-    """
+    """Import `module:name`, also from the working directory; `wrong` says what it has to be where there is none."""
     module, _, name = named.partition(":")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -27,12 +22,7 @@ def object_named(named: str, wrong: str) -> Any:
 
 
 def embedding_named(named: str) -> Embedding:
-    """
-    Import an `Embedding`, or call a function without arguments that makes one.
-
-    Raises:
-        ConfigurationError: There is none of that name.
-    """
+    """Import an `Embedding`, or call a function without arguments that makes one."""
     embedding = object_named(named, "cannot be imported; name an Embedding, such as 'my_models:embedding'")
     if not isinstance(embedding, Embedding) and callable(embedding):
         embedding = embedding()

@@ -23,12 +23,7 @@ class Place(NamedTuple):
 
 
 def find_place(ledger: Ledger | LedgerView, chat_id: str, name: str) -> Place:
-    """
-    Return the branch, checkpoint or message of that name; a message by its id.
-
-    Raises:
-        NotFoundError: There is none, or several that point to different messages.
-    """
+    """Return the branch, checkpoint or message of a name; a message by its id. Several that point to different ones are none."""
     branches = ledger.list_branches(chat_id)
     found = [Place("branch", name, branch.head_message_id) for branch in branches if branch.name == name]
     checkpoint = ledger.get_checkpoint(chat_id, name)

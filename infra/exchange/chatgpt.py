@@ -3,72 +3,111 @@ ChatGPT data exports: `conversations.json`, one of its numbered parts, or the .z
 
 A conversation is a `mapping` of nodes with a parent and ordered children; `current_node` is the head of the branch the user
 saw last, which becomes `main`. Every other leaf gets a branch. Nodes without a message are structure: their children hang
-on the nearest message above, or become roots. Hidden and empty system messages are messages like any other.
+on the nearest message above, or become roots. A message that ChatGPT hid from the user (custom instructions, what it kept of other
+conversations) is a hidden one here. What a model thought is reasoning, and the pages that it cites or found are `source-url` parts
+after the text; their `sourceId` is the word of the text that stands for them, such as `turn0search1`.
 
 OpenAI publishes no schema. What is read here is what exports up to 2026 hold: https://github.com/mohamed-chs/convoviz
 (docs/dev/chatgpt-spec.md) and https://github.com/mitkury/chatgpt-export-parser.
 
-Of a message, `metadata` keeps the author's name, the recipient, the model, whether it was hidden, custom instructions and
-attachments.
-Dropped: citations, status, weight, feedback and moderation results.
+Of a message, `metadata` keeps the author's name, the recipient, the model, custom instructions, attachments and citations of what has
+no address.
+Dropped: status, weight, feedback and moderation results.
 """
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from chatledger.domain.chat.import_fit import describe_id_fault, fit_message
 from chatledger.domain.chat.import_tree import Reporter, branch_leaves, sort_parents_first
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.forms.plain import list_at, object_at, text_at
-from chatledger.domain.values import UI
+from chatledger.domain.values import UI, Annotation
 
 from .documents import read_conversations
+from .parts import Part, SourceLink, data_part, reasoning_part, source_parts, text_part
 from .source import is_id
 
-_DATA_TYPE = "data-chatgpt"
+_SOURCE: Final = "chatgpt"
+_THOUGHTS: Final = ("thoughts", "reasoning_recap")
+_CONTEXT: Final = ("user_editable_context", "model_editable_context")
+"""The types of content that ChatGPT gives the model and never shows: custom instructions, and what it remembers."""
 
 
-def make_parts(content: Any) -> list[dict[str, Any]]:
+def make_parts(content: Any) -> list[Part]:
     """
-    Text parts for what is text, and `{"type": "data-chatgpt", "data": ...}` with the original for everything else.
+    Text parts for what is text, reasoning for `thoughts`, and `{"type": "data-chatgpt", "data": ...}` with the original for everything else.
 
     - `text`, `multimodal_text` and other types with `parts`: neighbouring texts are joined by a line break, objects such as
       image pointers are kept in their place. The words of an `audio_transcription` are a text part before it.
     - types with a `text` (`code`, `execution_output`, `system_error`, `tether_quote`, `sonic_webpage`, ...): that text, then
       the other fields as data.
-    - any other (`thoughts`, `reasoning_recap`, `user_editable_context`, `tether_browsing_display`, ...): data.
+    - `thoughts`: a part for each, its summary above what was thought; of newer ones, which have `parts`, their texts.
+    - any other (`reasoning_recap` without parts, `user_editable_context`, `tether_browsing_display`, ...): data.
     """
     if not isinstance(content, dict):
-        return [] if content is None else [_data(content)]
+        return [] if content is None else [data_part(_SOURCE, content)]
     fields = cast("dict[str, Any]", content)
-    parts: list[dict[str, Any]] = []
-    rest = fields
+    parts: list[Part] = []
+    rest, kind = fields, fields.get("content_type")
     if isinstance(fields.get("parts"), list):
         rest = {key: value for key, value in fields.items() if key not in {"content_type", "parts"}}
         for is_text, group in groupby(fields["parts"], lambda part: isinstance(part, str)):
             if is_text:
-                parts.append(_text("\n".join(group)))
+                text = "\n".join(group)
+                parts.append(reasoning_part(text, _SOURCE) if kind in _THOUGHTS else text_part(text))
                 continue
             for part in group:
                 words = text_at(object_at(part), "text")
-                parts += [_text(words), _data(part)] if words else [_data(part)]
+                parts += [text_part(words), data_part(_SOURCE, part)] if words else [data_part(_SOURCE, part)]
     elif isinstance(fields.get("text"), str):
         rest = {key: value for key, value in fields.items() if key != "text"}
-        parts.append(_text(fields["text"]))
-    return [*parts, _data(rest)] if rest else parts
+        parts.append(text_part(fields["text"]))
+    elif kind == "thoughts" and isinstance(fields.get("thoughts"), list):
+        rest = {key: value for key, value in fields.items() if key not in {"content_type", "thoughts"}}
+        for thought in fields["thoughts"]:
+            said = object_at(thought)
+            text = "\n\n".join(filter(None, (text_at(said, "summary"), text_at(said, "content"))))
+            details = {key: value for key, value in said.items() if key != "content"}
+            parts.append(reasoning_part(text, _SOURCE, details) if text else data_part(_SOURCE, thought))
+    return [*parts, data_part(_SOURCE, rest)] if rest else parts
 
 
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
+def _source_links(metadata: Mapping[str, Any]) -> Iterator[SourceLink]:
+    """Yield the pages that a message cites, then those that a search found: from the four places in which exports since 2023 name them."""
+    for reference in map(object_at, list_at(metadata, "content_references")):
+        pages: list[Mapping[str, Any]] = []
+        for page in map(object_at, list_at(reference, "items") or list_at(reference, "sources") or [reference]):
+            pages += [page, *map(object_at, list_at(page, "supporting_websites"))]
+        # A group that names the words of its pages beside them does so in their order.
+        words = [*map(_word_of, list_at(reference, "refs")), *[None] * len(pages)]
+        # The last one of a text repeats them all.
+        place = None if reference.get("type") == "sources_footnote" else reference.get("start_idx")
+        shared = {key: reference[key] for key in ("type", "matched_text", "start_idx", "end_idx") if key in reference}
+        for page, word in zip(pages, words, strict=False):
+            own_word = next(filter(None, map(_word_of, [page.get("ref_id"), *list_at(page, "refs")])), word)
+            record = {key: value for key, value in page.items() if key != "supporting_websites"} | shared
+            if url := text_at(page, "url"):
+                yield SourceLink(url, text_at(page, "title"), own_word, place, record)
+    for citation in map(object_at, list_at(metadata, "citations")):
+        page = object_at(citation, "metadata")
+        yield SourceLink(text_at(page, "url"), text_at(page, "title"), None, citation.get("start_ix"), dict(citation))
+    groups = map(object_at, list_at(metadata, "search_result_groups"))
+    hits = [entry for group in groups for entry in list_at(group, "entries")]
+    for page in map(object_at, [*hits, *list_at(object_at(metadata, "_cite_metadata"), "metadata_list")]):
+        if url := text_at(page, "url"):
+            yield SourceLink(url, text_at(page, "title"), _word_of(page.get("ref_id")), None, dict(page))
 
 
-def _data(original: Any) -> dict[str, Any]:
-    return {"type": _DATA_TYPE, "data": original}
+def _word_of(reference: Any) -> str | None:
+    """Return the word by which the text refers to a page: `turn0search1`."""
+    fields = object_at(reference)
+    turn, kind, number = (fields.get(key) for key in ("turn_index", "ref_type", "ref_index"))
+    return None if turn is None or kind is None or number is None else f"turn{turn}{kind}{number}"
 
 
-_UNKNOWN_USER = "chatgpt"
 # The end of the year 9999; what lies beyond is no time, and may not even be a finite number.
 _LAST_SECOND = 253_402_300_800
 _CHAT_FIELDS = ("default_model_slug", "gizmo_id", "is_archived", "is_starred", "conversation_origin")
@@ -82,7 +121,7 @@ def read_chatgpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
         if not isinstance(fields.get("mapping"), dict):
             document.report.broken(f"{what} has no mapping of messages; skipped")
         elif is_id(chat_id, f"the id of {what}", document.report):
-            yield from _make_chat(chat_id, fields, document.owner or _UNKNOWN_USER, document.report)
+            yield from _make_chat(chat_id, fields, document.owner or _SOURCE, document.report)
 
 
 def _make_chat(chat_id: str, fields: Mapping[str, Any], user_id: str, report: Reporter) -> Iterator[ImportedChat]:
@@ -111,7 +150,7 @@ def _make_chat(chat_id: str, fields: Mapping[str, Any], user_id: str, report: Re
         id=chat_id,
         user_id=text_at(fields, "owner") or user_id,
         title=text_at(fields, "title"),
-        metadata={"source": "chatgpt"} | {key: fields[key] for key in _CHAT_FIELDS if fields.get(key) is not None},
+        metadata={"source": _SOURCE} | {key: fields[key] for key in _CHAT_FIELDS if fields.get(key) is not None},
         messages=messages,
         branches=branch_leaves(messages, main_head=head),
         created_at=_milliseconds(fields.get("create_time")),
@@ -171,18 +210,26 @@ def _make_message(
         "author_name": author.get("name"),
         "recipient": None if recipient == "all" else recipient,
         "model": metadata.get("model_slug"),
-        "is_hidden": metadata.get("is_visually_hidden_from_conversation") or None,
         "user_context": metadata.get("user_context_message_data"),
         "attachments": metadata.get("attachments"),
     }
+    is_hidden = (
+        metadata.get("is_visually_hidden_from_conversation") is True
+        or text_at(object_at(fields, "content"), "content_type") in _CONTEXT
+    )
     imported = ImportedMessage(
         id=key,
         parent_id=parent_id,
         name=role,
-        data={"id": key, "role": role, "parts": make_parts(fields.get("content"))},
+        data={
+            "id": key,
+            "role": role,
+            "parts": [*make_parts(fields.get("content")), *source_parts(_SOURCE, _source_links(metadata))],
+        },
         form=UI,
         notes={name: value for name, value in notes.items() if value is not None} or None,
         created_at=_milliseconds(fields.get("create_time")),
+        annotation=Annotation(hidden=True) if is_hidden else None,
     )
     return fit_message(chat_id, imported, report.broken)
 

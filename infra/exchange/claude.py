@@ -7,28 +7,29 @@ message follows the one before it.
 
 Anthropic publishes no schema. What is read here is what exports up to 2026 hold. Of the blocks of a message text, thinking, calls of
 tools with their results, images and documents become parts; any other is kept as it is, as a part of type `data-claude`. The text of
-an attachment is a text part, as it was part of what the model read. Dropped: citations, feedback, timestamps of blocks, projects.
+an attachment is a text part, as it was part of what the model read. Pages that a text cites are `source-url` parts after it. Dropped:
+feedback, timestamps of blocks.
 """
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from chatledger.domain.chat.import_tree import Located, LostMessage, Reporter, branch_leaves, link_messages
-from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
+from chatledger.domain.chat.import_tree import Located, Reporter
+from chatledger.domain.chat.interchange import ImportedChat
 from chatledger.domain.forms.items import Call
 from chatledger.domain.forms.plain import list_at, object_at, text_at
 from chatledger.domain.forms.reading import parts_of
 from chatledger.domain.forms.ui import call_part
-from chatledger.domain.values import UI
 
 from .documents import read_conversations
+from .parts import SourceLink, data_part, reasoning_part, source_parts, text_part
 from .source import is_id, iso_milliseconds
+from .trees import link_chat, notes_of, parent_of, ui_record
 
 _SOURCE: Final = "claude"
-_DATA_TYPE: Final = "data-claude"
 _NAMES: Final = {"human": "user"}
-_NO_PARENT: Final = {"00000000-0000-4000-8000-000000000000", "00000000-0000-0000-0000-000000000000", ""}
+_CHAT_FIELDS: Final = ("summary", "model", "is_starred", "project_uuid")
 _FILES: Final = ("attachments", "files")
 
 
@@ -44,23 +45,19 @@ def read_claude(path: Path, report: Reporter) -> Iterator[ImportedChat]:
 
 def _make_chat(fields: Mapping[str, Any], report: Reporter) -> ImportedChat:
     chat_id: str = fields["uuid"]
-    linked = link_messages(chat_id, _records(chat_id, fields["chat_messages"], report), report=report)
-    messages, instead = linked
-    leaf = text_at(fields, "current_leaf_message_uuid")
-    leaf = None if leaf is None else instead.get(leaf, leaf)
-    if leaf not in {message.id for message in messages}:
-        leaf = messages[-1].id if messages else None
-    summary, what = text_at(fields, "summary"), f"chat {chat_id!r}"
-    return ImportedChat(
+    what = f"chat {chat_id!r}"
+    chat = ImportedChat(
         id=chat_id,
         user_id=text_at(object_at(fields, "account"), "uuid") or _SOURCE,
         title=text_at(fields, "name") or None,
-        metadata={"source": _SOURCE} | ({"summary": summary} if summary else {}),
-        messages=messages,
-        branches=branch_leaves(messages, main_head=leaf),
+        metadata={"source": _SOURCE} | (notes_of(fields, _CHAT_FIELDS) or {}),
+        messages=(),
+        branches=(),
         created_at=iso_milliseconds(fields.get("created_at"), f"created_at of {what}", report),
         updated_at=iso_milliseconds(fields.get("updated_at"), f"updated_at of {what}", report),
     )
+    leaf = text_at(fields, "current_leaf_message_uuid")
+    return link_chat(chat, _records(chat_id, fields["chat_messages"], report), leaf=leaf, report=report)
 
 
 def _records(chat_id: str, values: list[Any], report: Reporter) -> Iterator[Located]:
@@ -71,25 +68,12 @@ def _records(chat_id: str, values: list[Any], report: Reporter) -> Iterator[Loca
         if not isinstance(message_id, str):
             report.broken(f"{what} has no uuid; skipped")
             continue
-        named = fields.get("parent_message_uuid", before)  # older exports name no parents: a chat is a line
-        parent_id = named if isinstance(named, str) and named not in _NO_PARENT else None
+        # Older exports name no parents: a chat is a line.
+        parent_id = parent_of(fields.get("parent_message_uuid", before))
         before = message_id
-        if not isinstance(sender, str):
-            report.broken(f"{what} has no sender; skipped")
-            yield LostMessage(message_id, parent_id), None
-            continue
-        name = _NAMES.get(sender, sender)
-        yield (
-            ImportedMessage(
-                id=message_id,
-                parent_id=parent_id,
-                name=name,
-                data={"id": message_id, "role": name, "parts": _parts(fields)},
-                form=UI,
-                created_at=iso_milliseconds(fields.get("created_at"), f"created_at of {what}", report),
-            ),
-            None,
-        )
+        name = _NAMES.get(sender, sender) if isinstance(sender, str) else None
+        created_at = iso_milliseconds(fields.get("created_at"), f"created_at of {what}", report)
+        yield ui_record(message_id, parent_id, name, _parts(fields), what=what, report=report, created_at=created_at)
 
 
 def _parts(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -113,14 +97,15 @@ def _parts(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
                 continue
         part = _part(value, block, f"{fields['uuid']}-{number}")
         parts += [] if part is None else [part]
+        parts += source_parts(_SOURCE, map(_source_link, map(object_at, list_at(block, "citations"))))
     if not parts and (text := text_at(fields, "text")):
-        parts.append({"type": "text", "text": text})
+        parts.append(text_part(text))
     for attached in [value for key in _FILES for value in list_at(fields, key)]:
         if text := text_at(object_at(attached), "extracted_content"):
             about = {name: item for name, item in attached.items() if name != "extracted_content"}
             parts.append({"type": "text", "text": text, "providerMetadata": {_SOURCE: {"attachment": about}}})
         else:
-            parts.append({"type": _DATA_TYPE, "data": attached})
+            parts.append(data_part(_SOURCE, attached))
     return parts
 
 
@@ -129,7 +114,11 @@ def _part(value: Any, block: Mapping[str, Any], call_id: str) -> dict[str, Any] 
     kind = block.get("type")
     text = block.get(kind) if kind in ("text", "thinking") else None  # it may be a list
     if isinstance(text, str):
-        return {"type": "text" if kind == "text" else "reasoning", "text": text} if text else None
+        summaries = list_at(block, "summaries") if kind == "thinking" else []
+        # Newer models show summaries of what they think, and no more than these.
+        text = text or "\n\n".join(filter(None, (text_at(object_at(each), "summary") for each in summaries)))
+        details = {"summaries": summaries} if summaries else None
+        return (reasoning_part(text, _SOURCE, details) if kind == "thinking" else text_part(text)) if text else None
     name, own_id = text_at(block, "name"), text_at(block, "id")
     if kind == "tool_use" and name is not None:
         call_id = call_id if own_id is None else own_id
@@ -138,4 +127,11 @@ def _part(value: Any, block: Mapping[str, Any], call_id: str) -> dict[str, Any] 
         (part,) = parts_of("anthropic", {"role": "user", "content": [block]})
         if part["type"] == "file":
             return part
-    return {"type": _DATA_TYPE, "data": value}
+    return data_part(_SOURCE, value)
+
+
+def _source_link(citation: Mapping[str, Any]) -> SourceLink:
+    page = object_at(citation, "details")
+    url = text_at(page, "url") or text_at(citation, "url")
+    title = text_at(page, "title") or text_at(citation, "title")
+    return SourceLink(url, title, text_at(citation, "uuid"), citation.get("start_index"), dict(citation))

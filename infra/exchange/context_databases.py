@@ -31,13 +31,7 @@ def is_database(location: str) -> bool:
 
 
 def is_context_database(location: str) -> bool:
-    """
-    Whether a database is one of `@deepagents/context`, and not of LangGraph's PostgresSaver, which has a table `checkpoints` too.
-
-    Raises:
-        InvalidValueError: It cannot be read.
-        ConfigurationError: What reads it is not installed.
-    """
+    """Whether a database is one of `@deepagents/context`, and not of LangGraph's PostgresSaver, which has a table `checkpoints` too."""
     if location.startswith(_SQL_SERVER):
         return True
     import sqlalchemy

@@ -19,7 +19,7 @@ import msgspec
 
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.forms.plain import object_at
+from chatledger.domain.forms.plain import object_at, text_at
 
 from .source import (
     Allowance,
@@ -39,16 +39,7 @@ _START_BYTES: Final = 4096
 
 
 class ImportedDocument(NamedTuple):
-    """
-    One record.
-
-    Args:
-        value: What it says.
-        number: Counts from 1.
-        line: Its line, where the file has one record a line.
-        report: The reporter for what is wrong with it.
-        owner: The user whom the archive around it belongs to.
-    """
+    """One record."""
 
     value: Any
     number: int
@@ -122,9 +113,11 @@ def read_documents(path: Path, report: Reporter, *, decode: Decode = decode_json
         yield from _read_text(text, report, decode)
 
 
-def read_conversations(path: Path, report: Reporter, *, key: str) -> Iterator[ImportedDocument]:
+def read_conversations(
+    path: Path, report: Reporter, *, key: str, decode: Decode = decode_json
+) -> Iterator[ImportedDocument]:
     """Yield the records of a file whose conversations are objects with a key: also those in lists of lists, and under `conversations`."""
-    for document in read_documents(path, report):
+    for document in read_documents(path, report, decode=decode):
         pending, number = [document.value], document.number
         while pending:
             value = pending.pop()
@@ -165,10 +158,11 @@ def _read_members(path: Path, report: Reporter, decode: Decode) -> Iterator[Impo
         for name in names:
             if _base_name(name) == "user.json":
                 try:
-                    user_id = object_at(decode_json(unpacked(name) or b"")[0]).get("id")
+                    user = object_at(decode_json(unpacked(name) or b"")[0])
                 except InvalidValueError:
                     continue
-                owner = user_id if isinstance(user_id, str) else owner
+                # As ChatGPT's export names it, and DeepSeek's.
+                owner = text_at(user, "id") or text_at(user, "user_id") or owner
         for name in members:
             text = unpacked(name)
             if text is not None:

@@ -1,13 +1,13 @@
 """
 The lossless export of chatledger: one JSON object a line.
 
-    {"chatledger": 5}                                                     the format, first
+    {"chatledger": 6}                                                     the format, first
     {"chat": {"id": ..., "user_id": ..., "title": ..., ...}}              a chat begins
-    {"message": {...}}                                                    its messages in log order, parents first
-    {"branch": {...}}
-    {"checkpoint": {...}}
-    {"run": {...}}                                                        what assistants did, in the order it was recorded
-    {"regeneration": {...}}
+    {"message": {...}, "chat_id": ..., "text": ...}                       its messages in log order, parents first
+    {"branch": {...}, "chat_id": ...}
+    {"checkpoint": {...}, "chat_id": ...}
+    {"run": {...}, "chat_id": ...}                                        what assistants did, in the order it was recorded
+    {"regeneration": {...}, "chat_id": ...}
     {"end": {"chat_id": ..., "messages": 2, "branches": 1, ...}}          how many there were of each
     {"value": {"family": "thread", "id": ..., "owner": ..., ...}}         a thread of agents, a state or an item begins
     {"piece": ["nlp6Y0...", [0, "msgpack", "g6Ri..."]]}                   its content in pieces, each after what it is made of
@@ -15,12 +15,19 @@ The lossless export of chatledger: one JSON object a line.
     {"value_end": {"id": ..., "pieces": 5, "versions": 2, "writes": 3}}
     {"totals": {"chats": 1, "threads": 1, "states": 1}}                   how many there are of each, last
 
-The counts show a file that was cut off, wherever the cut is. Binary content is base64.
+The counts show a file that was cut off, wherever the cut is. Binary content is base64. What stands beside a record, the chat that it is
+of and the plain text of a message, is for programs that group and search rows; it is not read back.
+
+Messages of exports that were written before messages said their form, up to version 3.
+
+What an API or a framework gave was a UIMessage there: a framework's message beside it under `native`, and what a UIMessage cannot
+say below `chatledger` in its metadata.
 """
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 from typing import IO, Any, ClassVar, Final
 
 import msgspec
@@ -40,20 +47,56 @@ from chatledger.domain.chat.interchange import (
     ImportedRegeneration,
 )
 from chatledger.domain.chat.runs import MessageRun
+from chatledger.domain.context.messages import is_ui_message
 from chatledger.domain.errors import InvalidValueError, UnsupportedFormatError
-from chatledger.domain.values import MemberRole
+from chatledger.domain.forms.detect import form_of
+from chatledger.domain.forms.plain import object_at
+from chatledger.domain.values import OWNER, MemberRole
 from chatledger.domain.versioned.content import Piece
 from chatledger.domain.versioned.interchange import ImportedValue, ImportedVersion, check_value
 from chatledger.domain.versioned.keys import FamilyName
 from chatledger.domain.wire import Value
 
-from .before_forms import with_form
 from .source import is_id, number_lines
 
-VERSION = 5
+_NATIVE: Final = "native"
+_METADATA: Final = "metadata"
+_TEXT: Final = "claude-text"
+_FORMS: Final[Mapping[str, str]] = {"claude": "claude-code", _TEXT: "claude-code"}
+"""The names of forms that are called otherwise now. Of `claude-text` the value is JSON text."""
+
+_DIGEST_BYTES: Final = 16
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+def with_form(message: ImportedMessage) -> ImportedMessage:
+    """Return the message with its form, as it would be stored today: a framework's message as it was given, notes beside the data."""
+    data = message.data
+    if not is_ui_message(data):
+        return msgspec.structs.replace(message, form=form_of(data))
+    native, details = object_at(data, _NATIVE), object_at(data, _METADATA, OWNER)
+    notes = {OWNER: dict(details)} if details else None
+    name = native.get("form")
+    # A digest said which parts the native message is of: what somebody changed since is what they say.
+    metadata = {key: value for key, value in object_at(data, _METADATA).items() if key != OWNER}
+    parts = [data["role"], data["parts"]]
+    if isinstance(name, str) and native.get("of") == blake2b(_encode(parts), digest_size=_DIGEST_BYTES).hexdigest():
+        value = json.loads(native["value"]) if name == _TEXT else native.get("value")
+        all_notes = {**metadata, **(notes or {})} or None
+        return msgspec.structs.replace(message, data=value, form=_FORMS.get(name, name), notes=all_notes)
+    rest = {key: value for key, value in data.items() if key not in {_NATIVE, _METADATA}}
+    if data["role"] == "tool" and isinstance(call_id := details.get("tool_call_id"), str):
+        text = "\n".join(part["text"] for part in data["parts"] if object_at(part).get("type") == "text")
+        answer = {"role": "tool", "tool_call_id": call_id, "content": text}
+        return msgspec.structs.replace(message, data=answer, form="openai", notes=notes)
+    rest |= {_METADATA: metadata} if metadata else {}
+    return msgspec.structs.replace(message, data=rest, form="ui", notes=notes)
+
+
+VERSION = 6
 """
 Since version 2 with annotations, runs, regenerations and `expires_at`, since 4 with form and notes of messages, since 5 with threads,
-states and items in one form; the chats of all are read.
+states and items in one form, since 6 with the chat beside each record; the chats of all are read.
 """
 
 Exported = ImportedChat | ImportedValue
@@ -109,7 +152,7 @@ class _ValueEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _ExportLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Exactly one field is given; it says what the line is."""
+    """Exactly one field besides `chat_id` and `text` is given; it says what the line is."""
 
     chatledger: int | None = None
     chat: _ChatHead | None = None
@@ -125,6 +168,8 @@ class _ExportLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     value_end: _ValueEnd | None = None
     chats: int | None = None
     totals: ExportCounts | None = None
+    chat_id: str | None = None
+    text: str | None = None
 
 
 _PLURALS: Final = {
@@ -139,6 +184,7 @@ _PLURALS: Final = {
 
 _ENDS: Final = {"end", "value_end"}
 _LAST: Final = {"chats", "totals"}
+_BESIDE: Final = {"chat_id", "text"}
 
 
 class _Draft:
@@ -229,7 +275,8 @@ def write_chat(stream: IO[bytes], chat: ImportedChat) -> None:
     _write(stream, _ExportLine(chat=head))
     for kind, plural in _PLURALS.items():
         for record in getattr(chat, plural):
-            _write(stream, _ExportLine(**{kind: record}))
+            fields: dict[str, Any] = {kind: record, "chat_id": chat.id}
+            _write(stream, _ExportLine(**fields, text=record.text if kind == "message" else None))
     _write(stream, _ExportLine(end=end))
 
 
@@ -265,6 +312,13 @@ def write_all(stream: IO[bytes], exported: Iterable[Exported]) -> ExportCounts:
         InvalidValueError: One of them could not be read back as it is; what stands before it was written.
     """
     written = Counter[str]()
+    for _ in write_steps(stream, exported, written):
+        pass
+    return _counts_of(written)
+
+
+def write_steps(stream: IO[bytes], exported: Iterable[Exported], written: Counter[str]) -> Iterator[None]:
+    """Write a whole export as `write_all` does, and stop after each chat or value: what is in the stream by then may go elsewhere."""
     write_header(stream)
     for record in exported:
         if isinstance(record, ImportedChat):
@@ -273,9 +327,9 @@ def write_all(stream: IO[bytes], exported: Iterable[Exported]) -> ExportCounts:
         else:
             write_value(stream, record)
             written[record.family] += 1
-    counts = _counts_of(written)
-    write_footer(stream, counts)
-    return counts
+        yield
+    write_footer(stream, _counts_of(written))
+    yield
 
 
 def _counts_of(kinds: Counter[str]) -> ExportCounts:
@@ -372,7 +426,8 @@ def _decode(text: bytes, number: int, report: Reporter) -> tuple[str | None, Any
             reason = "not UTF-8"
         report.broken(f"not a record of this format: {reason}; skipped", line=number)
         return None, None
-    records = [(name, value) for name in line.__struct_fields__ if (value := getattr(line, name)) is not None]
+    kinds = (name for name in line.__struct_fields__ if name not in _BESIDE)
+    records = [(name, value) for name in kinds if (value := getattr(line, name)) is not None]
     if len(records) != 1:
         report.broken(f"a record has one kind, this has {len(records)}; skipped", line=number)
         return None, None

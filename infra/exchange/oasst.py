@@ -12,15 +12,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from chatledger.domain.chat.import_check import describe_json_fault
 from chatledger.domain.chat.import_tree import Located, LostMessage, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
-from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.forms.plain import object_at, text_at
 from chatledger.domain.values import UI
 
 from .documents import read_documents
-from .source import decode_deep, decode_json, is_id, iso_milliseconds
+from .source import decode_tree, is_id, iso_milliseconds
 
 _NAMES = {"prompter": "user", "assistant": "assistant"}
 _TITLE_CHARACTERS = 60
@@ -50,7 +48,7 @@ def read_oasst(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     the order of their first messages.
     """
     scattered: dict[str, _Tree] = {}
-    for document in read_documents(path, report, decode=_decode):
+    for document in read_documents(path, report, decode=decode_tree):
         line, fields = document.line, document.fields
         if not fields:
             report.broken("not a JSON object; skipped", line=line)
@@ -71,19 +69,6 @@ def read_oasst(path: Path, report: Reporter) -> Iterator[ImportedChat]:
         elif isinstance(fields.get("message_id"), str) and isinstance(fields.get("parent_id"), str | None):
             tree.lost.append((LostMessage(fields["message_id"], fields.get("parent_id")), line))
     yield from _make_chats(scattered, report)
-
-
-def _decode(text: bytes) -> tuple[Any, str | None]:
-    try:
-        return decode_json(text)
-    except InvalidValueError as error:
-        try:
-            value = decode_deep(text.decode())  # trees of replies are nested deeper than other decoders go
-        except ValueError:
-            raise error from None
-        if describe_json_fault(value) is not None:
-            raise
-        return value, None
 
 
 def _tree_id(fields: Mapping[str, Any], line: int | None, report: Reporter) -> str | None:

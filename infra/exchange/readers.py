@@ -16,24 +16,40 @@ from chatledger.domain.limits import MAX_UNPACKED_BYTES
 from chatledger.domain.wire import encode_plain
 
 from ..store.opening.nats_locations import without_secrets
+from .chat_apps import read_deepseek, read_librechat, read_openwebui
 from .chatgpt import read_chatgpt
 from .claude import read_claude
 from .context_databases import is_database, read_database
 from .deepagents import read_deepagents
 from .documents import ZIP_MAGIC, start_of_conversations
 from .jsonl import Exported, describe, read_export
-from .linear import MESSAGES, SHAREGPT, read_linear
+from .linear import AISTUDIO, MESSAGES, PAIRS, SHAREGPT, read_linear, read_preferences
 from .oasst import read_oasst
-from .source import as_utf8, number_lines, open_source, read_source
+from .source import as_utf8, decode_json, number_lines, open_source, read_source
 
 __all__ = ["FORMATS", "detect_format", "read_all", "read_chats", "without_secrets"]
 
-FORMATS: Final = ("chatgpt", "chatledger", "claude", "deepagents", "messages", "oasst", "sharegpt")
+FORMATS: Final = (
+    "aistudio",
+    "chatgpt",
+    "chatledger",
+    "claude",
+    "deepagents",
+    "deepseek",
+    "dpo",
+    "librechat",
+    "messages",
+    "oasst",
+    "openwebui",
+    "sharegpt",
+)
 _SUPPORTED: Final = (
     "supported are: oasst (OpenAssistant message or tree files, .jsonl), chatgpt (conversations.json or the export .zip), "
-    "claude (conversations.json of Claude's export, or its .zip), messages (lists of messages of OpenAI's and Anthropic's APIs, "
-    ".json or .jsonl), sharegpt (.json or .jsonl), deepagents (SQLite files of @deepagents/context), langgraph (SQLite files of "
-    "SqliteSaver, by 'chatledger import'), chatledger (our own export, .jsonl); each but .zip also as .gz"
+    "claude (conversations.json of Claude's export, or its .zip), deepseek (the same of DeepSeek's), openwebui (its export, "
+    ".json), librechat (the same), aistudio (a prompt of Google AI Studio), messages (lists of messages of OpenAI's, Anthropic's and Gemini's APIs, and "
+    "files for fine-tuning, .json or .jsonl), dpo (pairs of a chosen and a rejected answer), sharegpt (.json or .jsonl), deepagents (SQLite files "
+    "of @deepagents/context), langgraph (SQLite files of SqliteSaver, by 'chatledger import'), chatledger (our own export, .jsonl); each but .zip "
+    "also as .gz"
 )
 _PEEK_BYTES: Final = 262_144
 _LINE_BYTES: Final = 1024 * 1024
@@ -55,21 +71,33 @@ _SHAPES: Final[tuple[tuple[str, tuple[frozenset[Keys], ...]], ...]] = (
         ),
     ),
     ("claude", (frozenset({("chat_messages",)}), frozenset({("conversations", "chat_messages")}))),
-    ("DeepSeek", (frozenset({("mapping",), ("*", "fragments")}),)),
+    ("deepseek", (frozenset({("mapping",), ("*", "fragments"), ("*", "inserted_at")}),)),
     ("chatgpt", (frozenset({("mapping",)}), frozenset({("current_node",)}), frozenset({("conversations", "mapping")}))),
+    ("dpo", (frozenset({("chosen",), ("rejected",)}), frozenset({("preferred_output",), ("non_preferred_output",)}))),
     (
         "sharegpt",
         (frozenset({("from",), ("value",)}), *(frozenset({(key, "from")}) for key in ("conversations", "items"))),
     ),
+    ("openwebui", (frozenset({("chat", "history")}), frozenset({("history", "messages"), ("history", "currentId")}))),
+    (
+        "librechat",
+        (
+            frozenset({("conversationId",), ("messagesTree",)}),
+            frozenset({("conversationId",), ("messages", "messageId")}),
+        ),
+    ),
+    ("aistudio", (frozenset({("chunkedPrompt", "chunks")}),)),
     (
         "messages",
         (
             frozenset({("messages",)}),
+            frozenset({("conversation", "role"), ("conversation", "content")}),
+            *(frozenset({(question,), (answer,)}) for question, answer in PAIRS),
             *(frozenset({(*path, "role"), (*path, key)}) for path in _LOOSE for key in _CONTENTS),
         ),
     ),
 )
-"""The formats of JSON, and for each the sets of keys that tell it; the first of which all are there counts. Some are known, to be told apart, and not supported."""
+"""The formats of JSON, and for each the sets of keys that tell it; the first of which all are there counts."""
 
 
 def _read_own(path: Path, report: Reporter) -> Iterator[Exported]:
@@ -78,12 +106,17 @@ def _read_own(path: Path, report: Reporter) -> Iterator[Exported]:
 
 
 _READERS: Final[dict[str, Callable[[Path, Reporter], Iterator[Exported]]]] = {
+    "aistudio": partial(read_linear, dialect=AISTUDIO),
     "chatgpt": read_chatgpt,
     "chatledger": _read_own,
     "claude": read_claude,
     "deepagents": read_deepagents,
+    "deepseek": read_deepseek,
+    "dpo": read_preferences,
+    "librechat": read_librechat,
     "messages": partial(read_linear, dialect=MESSAGES),
     "oasst": read_oasst,
+    "openwebui": read_openwebui,
     "sharegpt": partial(read_linear, dialect=SHAREGPT),
 }
 
@@ -114,11 +147,25 @@ def detect_format(path: str | Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BY
         detected: str | None = _shape(_key_paths(start_of_conversations(path, _PEEK_BYTES))) or "chatgpt"
     else:
         detected = _detect_json(path, start, max_unpacked_bytes)
-    if detected not in FORMATS:
-        what = "has an unknown format" if detected is None else f"is an export of {detected}, which cannot be read"
-        msg = f"{path} {what}; {_SUPPORTED}"
+    if detected is None:
+        fault = _json_fault(start) if len(peek) < _PEEK_BYTES else None
+        msg = f"{path} {fault or 'has an unknown format'}; {_SUPPORTED}"
         raise InvalidValueError(msg)
     return detected
+
+
+def _json_fault(text: bytes) -> str | None:
+    """Return what is wrong with JSON, for a file that was cut off; None where it is sound, or is no JSON at all."""
+    if not text.startswith((b"{", b"[")):
+        return None
+    try:
+        decode_json(text.partition(b"\n")[0])
+    except InvalidValueError:
+        try:
+            decode_json(text)
+        except InvalidValueError as error:
+            return f"is {error}" if "JSON" in str(error) else None
+    return None
 
 
 def _detect_json(path: Path, start: bytes, max_unpacked_bytes: int) -> str | None:
@@ -129,6 +176,9 @@ def _detect_json(path: Path, start: bytes, max_unpacked_bytes: int) -> str | Non
         return None if detected == "chatledger" else detected
     if not start.startswith(b"{"):
         return None
+    # One object over many lines: what stands in a line by itself, a message for example, would tell another format.
+    if start.partition(b"\n")[0].strip() == b"{" and (detected := _shape(_key_paths(start))):
+        return detected
     quiet = Reporter(str(path), strict=False, on_problem=lambda _: None)
     with open_source(path, max_unpacked_bytes) as stream:
         for _, line in islice(number_lines(stream, quiet), _PEEK_LINES):

@@ -13,6 +13,7 @@ from typing import IO, Any, Final, NoReturn, TypeGuard, cast
 
 import msgspec
 
+from chatledger.domain.chat.import_check import describe_json_fault
 from chatledger.domain.chat.import_fit import describe_id_fault
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.errors import InvalidValueError
@@ -258,6 +259,20 @@ def decode_json(text: bytes) -> tuple[Any, str | None]:
         return repaired
 
 
+def decode_tree(text: bytes) -> tuple[Any, str | None]:
+    """Decode JSON as `decode_json` does, nested to any depth: each reply stands within what it answers."""
+    try:
+        return decode_json(text)
+    except InvalidValueError as error:
+        try:
+            value = decode_deep(text.decode())
+        except ValueError:
+            raise error from None
+        if describe_json_fault(value) is not None:
+            raise
+        return value, None
+
+
 def _describe(error: ValueError, text: bytes) -> str:
     # A UnicodeDecodeError carries the bytes it refused, and content stays out of messages.
     reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
@@ -301,9 +316,16 @@ def iso_milliseconds(value: Any, what: str, report: Reporter, *, line: int | Non
     if value is None:
         return None
     try:
-        moment = datetime.fromisoformat(value)
-        # Integer division, because the product of a float timestamp may be off by one.
-        return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
+        return time_of_iso(value)
     except (TypeError, ValueError, OverflowError):
         report.broken(f"{what} is not an ISO 8601 time; imported without", line=line)
         return None
+
+
+def time_of_iso(value: Any) -> int | None:
+    """Return an ISO 8601 time, UTC where it names no zone, in milliseconds; None for None. Raises TypeError, ValueError or OverflowError."""
+    if value is None:
+        return None
+    moment = datetime.fromisoformat(value)
+    # Integer division, because the product of a float timestamp may be off by one.
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)

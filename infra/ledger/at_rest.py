@@ -9,6 +9,7 @@ from chatledger.domain.errors import LedgerClosedError
 from chatledger.projections.snapshot import IndexReader, Snapshot
 
 from ..log.live import LiveStreams
+from ..store.redactor import Redactor
 from ..store.task_writes import TaskWriteBuffer
 from .ledger import Ledger
 from .port import HeldStore, LedgerLog, WholeStore, passed_on
@@ -116,6 +117,11 @@ class StoreAtRest:
     def meaning(self) -> "Meaning":
         """Implement `StorePort.meaning`."""
         return self._opened().meaning
+
+    @property
+    def redactor(self) -> Redactor | None:
+        """Implement `StorePort.redactor`."""
+        return self._opened().redactor
 
     @property
     def scratch(self) -> "Scratch":

@@ -122,7 +122,7 @@ class BranchMethods(LedgerPart):
         return Branch(
             id=body.branch_id,
             chat_id=chat_id,
-            name=body.name,
+            name=body.shown_name,
             head_message_id=body.head_message_id,
             is_active=body.is_active,
             message_count=length,

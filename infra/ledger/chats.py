@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -28,7 +29,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.limits import check_choice, check_count, check_id, check_metadata, sought_id
 from chatledger.domain.values import Chat, ErasureReceipt, MemberRole, Swept
-from chatledger.projections.chat.lists import ChatCursor, ChatList, due_chats
+from chatledger.projections.chat.lists import ChatCursor, ChatList
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.keys import Entry
 from chatledger.projections.log.kinds import CHATS, kind_of
@@ -39,7 +40,7 @@ from .drafts import new_id
 from .expiry import Ending, moment_ms
 from .live import sweep_live
 from .port import LedgerPart
-from .sweeper import sweep
+from .sweeper import list_due, sweep
 
 ChatUpdater = Callable[[Chat], "dict[str, Any] | None"]
 """The present chat to the values to change, `{"title": ..., "metadata": ..., "expires_at": ...}`; None to change nothing."""
@@ -332,7 +333,7 @@ class ChatMethods(LedgerPart):
             erasures = snapshot.receipts(is_pending=is_pending)
         return [
             ErasureReceipt(
-                kind=kind.name,
+                kind="redaction" if erasure.targets else kind.name,
                 id=erasure.stream_id.removeprefix(kind.prefix),
                 position=erasure.tombstone_position,
                 event_count=erasure.event_count,
@@ -354,10 +355,10 @@ class ChatMethods(LedgerPart):
         """
         self._store.finish_erasures()
 
-    def sweep(self, *, now: int | datetime | None = None, limit: int | None = None) -> Swept:
+    def sweep(self, *, now: int | datetime | None = None, limit: int | None = None, dry_run: bool = False) -> Swept:
         """
         Delete the chats that have ended, as `delete_chat` does; until then they are there like any other. The threads, states of graphs
-        and items that have expired, and are absent since, are erased.
+        and items that have expired, and are absent since, are erased. So is what a retention rule keeps no longer.
 
         Also erases large data that were stored by a process which died before its message was written, and of live streams
         finishes what dead writers were about to commit and drops those that were interrupted too long ago.
@@ -367,20 +368,24 @@ class ChatMethods(LedgerPart):
         Args:
             now: The moment, in ms since the epoch or as a `datetime`; the present one when None.
             limit: At most this many, those first that ended first; threads, states and items as far as the chats leave room.
+            dry_run: Only say what would be deleted.
 
         Returns:
-            What this call deleted.
+            What this call deleted, or would.
+
+        Costs what it deletes, and a look at what is older than a retention rule allows and kept by a more specific one, or held.
         """
         until = clock_ms() if now is None else moment_ms(now, "now")
         if limit is not None:
             check_count(limit, "limit")
-        swept = sweep(self._store, until=until, limit=limit)
-        sweep_live(self._store)
+        swept = sweep(self._store, until=until, limit=limit, dry_run=dry_run)
+        if not dry_run:
+            sweep_live(self._store)
         return swept
 
     def due_chats(self, *, now: int | datetime | None = None, limit: int | None = None) -> list[str]:
         """
-        The ids of the chats that `sweep` would delete, the longest due first.
+        The ids of the chats that `sweep` would delete: those that ended, the longest due first, and those that a rule keeps no longer.
 
         Source: the LMDB index at `position`; the log is not read.
         """
@@ -388,7 +393,7 @@ class ChatMethods(LedgerPart):
         if limit is not None:
             check_count(limit, "limit")
         with self._store.snapshot() as snapshot:
-            return due_chats(snapshot.txn, snapshot.tables, until=until, limit=limit, user_id=snapshot.user_id)
+            return [*islice((key for kind, key in list_due(snapshot, until) if kind == CHATS.name), limit)]
 
     def _updated(self, chat_id: str, recorded: Sequence[Recorded], seen: Chat | None) -> Chat:
         """The chat after an update: as it is now or, when somebody deleted it since, as the update that saw it left it."""
@@ -445,7 +450,7 @@ def _as_created(recorded: Recorded) -> Chat:
     assert isinstance(body, ChatCreated), "a chat begins with its creation"
     return Chat(
         id=recorded.chat_id,
-        user_id=body.user_id,
+        user_id=body.user_id or "",  # of an event that lost its words since
         title=body.title,
         metadata=body.metadata,
         created_at=time,

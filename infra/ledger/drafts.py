@@ -17,17 +17,17 @@ from chatledger.domain.context.messages import (
     from_ui_message,
     is_ui_message,
     message_fragment,
-    object_at,
     ui_message,
 )
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.forms.detect import form_of
 from chatledger.domain.forms.langchain import NAME as LANGCHAIN
-from chatledger.domain.forms.plain import Dumpable, plain_object
+from chatledger.domain.forms.plain import Dumpable, object_at, plain_object
 from chatledger.domain.forms.reading import name_of
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import UI, Message, NewMessage
 
+from ..store.redactor import Redactor
 from .langchain import is_langchain, value_of_langchain
 
 
@@ -112,13 +112,14 @@ Messages = MessageLike | str | Iterable[MessageLike | str]
 """Messages to store: one, or several in order. Text is from the user, and stored as it is."""
 
 
-def as_drafts(messages: Messages, *, form: str | None = None) -> list[NewMessage]:
+def as_drafts(messages: Messages, *, form: str | None = None, redactor: Redactor | None = None) -> list[NewMessage]:
     """
     The messages to store.
 
     Args:
         messages: The messages.
         form: The form of all mappings and objects of SDKs among them; told by their shape when None.
+        redactor: Takes secrets out of them; see `StorePort.redactor`.
 
     Raises:
         InvalidValueError: One of them is no message, or its shape does not tell its form.
@@ -129,10 +130,11 @@ def as_drafts(messages: Messages, *, form: str | None = None) -> list[NewMessage
     if isinstance(values, bytes) or not isinstance(values, Iterable):  # bytes are an iterable of numbers
         msg = f"expected messages, not {type(values).__name__}; chatledger.user(text) makes one from text"
         raise InvalidValueError(msg)
-    return [
+    drafts = [
         NewMessage(USER, value, None, id=new_id()) if isinstance(value, str) else as_draft(value, form=form)
         for value in cast("Iterable[Any]", values)
     ]
+    return drafts if redactor is None else list(map(redactor.message, drafts))
 
 
 def as_draft(value: MessageLike, *, form: str | None = None, default_id: str | None = None) -> NewMessage:

@@ -6,9 +6,11 @@ needs is imported when one is asked, so that a command on a directory starts wit
 """
 
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from chatledger.domain.errors import ConfigurationError
 from chatledger.projections.lmdb.environment import absolute_path
 
 from ..store.opening import DEFAULT_LOCATION, KEY_ENV, STREAM
@@ -35,6 +37,7 @@ __all__ = [
     "require_ledger",
 ]
 
+NEW_KEY_ENV: Final = "CHATLEDGER_NEW_ENCRYPTION_KEY"
 _ON_NATS: Final = ("nats://", "tls://")
 
 
@@ -48,7 +51,7 @@ def require_answer(location: str, login: "Login | None") -> None:
     if location.partition("://")[0] in POSTGRES_SCHEMES:
         has_ledger(location)  # it is what raises; whether there is a ledger does not matter here
     elif is_on_nats(location):
-        from ..log.nats.reaching import require_jetstream
+        from ..log.nats.client import require_jetstream
         from ..store.opening.nats_locations import read_place
 
         place = read_place(location, stream=STREAM, login=login, replicas=None)
@@ -64,6 +67,16 @@ def keys_given() -> "Encryption | None":
     return Encryption.from_environment()
 
 
+def new_keys_given() -> "Encryption":
+    """Return the encryption keys in `CHATLEDGER_NEW_ENCRYPTION_KEY`. Raises `ConfigurationError` where it is not set."""
+    from ..store.opening.encryption import Encryption
+
+    if not os.environ.get(NEW_KEY_ENV, "").strip():
+        msg = f"{NEW_KEY_ENV} is not set; it holds the new key as 'id:base64', which chatledger.Encryption.new_key() makes"
+        raise ConfigurationError(msg)
+    return Encryption.from_environment(NEW_KEY_ENV)
+
+
 def login_for(location: str) -> "Login | None":
     """Return the login in the environment, see `Login.from_environment`; None where the location is not on a NATS server."""
     if not is_on_nats(location):
@@ -73,7 +86,16 @@ def login_for(location: str) -> "Login | None":
     return Login.from_environment()
 
 
-def open_given(location: str, *, create: bool = False, embed: "Embedding | None" = None) -> "Ledger":
+def secret_patterns() -> Callable[[str], str]:
+    """Return what takes keys and tokens out of a text, see `secrets`; its library is imported here."""
+    from ..store.secret_patterns import secrets
+
+    return secrets()
+
+
+def open_given(
+    location: str, *, create: bool = False, embed: "Embedding | None" = None, redact: Callable[[str], str] | None = None
+) -> "Ledger":
     """
     Open a ledger with the keys and the login in the environment.
 
@@ -81,18 +103,30 @@ def open_given(location: str, *, create: bool = False, embed: "Embedding | None"
         location: Of the ledger.
         create: Whether its stream on a NATS server is made when it is absent.
         embed: As of `chatledger.open`.
+        redact: As of `chatledger.open`.
 
     Raises:
         ChatledgerError: As `chatledger.open`.
     """
     from .open import open as open_ledger
 
-    return open_ledger(location, create=create or None, encryption=keys_given(), login=login_for(location), embed=embed)
+    return open_ledger(
+        location,
+        create=create or None,
+        encryption=keys_given(),
+        login=login_for(location),
+        embed=embed,
+        redact=redact,
+    )
 
 
-def open_given_async(location: str, *, create: bool = False, embed: "Embedding | None" = None) -> "AsyncLedger":
+def open_given_async(
+    location: str, *, create: bool = False, embed: "Embedding | None" = None, redact: Callable[[str], str] | None = None
+) -> "AsyncLedger":
     """Return the same ledger for asyncio; it opens on first use."""
     from .aio.async_ledger import AsyncLedger
     from .open import without_secrets
 
-    return AsyncLedger(partial(open_given, location, create=create, embed=embed), without_secrets(location))
+    return AsyncLedger(
+        partial(open_given, location, create=create, embed=embed, redact=redact), without_secrets(location)
+    )

@@ -1,6 +1,5 @@
 """Moments, and when a chat ends: what callers may say, in milliseconds."""
 
-import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,14 +7,28 @@ from msgspec import UNSET, UnsetType
 
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_time
+from chatledger.domain.moments import read_time
+
+from ..clock import clock_ms
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _ALLOWED = "a datetime with a time zone, or whole milliseconds since the epoch"
 
 
+def time_of_text(text: str) -> datetime:
+    """The time that a text names, as of now; see `read_time`."""
+    return read_time(text, _EPOCH + timedelta(milliseconds=clock_ms()))
+
+
 def bound_ms(moment: Any, what: str, *, up: bool = False) -> int:
     """A bound of times, in ms, rounded down or `up`; see `moment_ms`. As a number it may be any integer."""
     # Times are stored in ms. Of a bound that lies between two of them, the later one is the first that is not before it.
+    if isinstance(moment, str):
+        try:
+            moment = time_of_text(moment)
+        except InvalidValueError as error:
+            msg = f"{what}: {error}"
+            raise InvalidValueError(msg) from None
     if isinstance(moment, datetime):
         ms = moment_ms(moment, what)
         return ms + 1 if up and moment.microsecond % 1000 else ms
@@ -54,7 +67,7 @@ class Ending:
             msg = "give either expires_at or ttl_seconds, not both"
             raise InvalidValueError(msg)
         is_number = isinstance(ttl_seconds, int | float) and not isinstance(ttl_seconds, bool)
-        if not is_number or not math.isfinite(ttl_seconds) or not 0 < ttl_seconds < 2**40:
+        if not is_number or not 0 < ttl_seconds < 2**40:
             msg = f"ttl_seconds must be a number of seconds above 0, not {ttl_seconds!r}"
             raise InvalidValueError(msg)
         self._at, self._after_ms = None, max(1, round(ttl_seconds * 1000))  # with 0 it would end before it is made

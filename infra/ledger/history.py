@@ -5,10 +5,9 @@ from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from chatledger.domain.chat.annotations import Standing
 from chatledger.domain.chat.commit import COMMITTED, Commit, decide
-from chatledger.domain.chat.events import Body, ChatDeleted
-from chatledger.domain.chat.history import History, Told, read_history
+from chatledger.domain.chat.events import Body, ChatDeleted, MessagesAppended
+from chatledger.domain.chat.history import History, Standing, Told, read_history
 from chatledger.domain.chat.state import ChatState
 from chatledger.domain.errors import ChatExistsError, MessageNotFoundError, OwnerMismatchError
 from chatledger.domain.limits import check_id, sought_id
@@ -253,15 +252,18 @@ class MessageHistory:
         """
         check_id(self.chat_id, "chat_id")
         unique_id, owner, branch = new_id(), self._owner, self._branch
+        store = store_of(self._ledger)
+        clean = None if store.redactor is None else store.redactor.message
         bodies: list[Body] = []
         outcome: T | None = None
 
         def decided(state: IndexedChat, now: int) -> list[Body]:
             nonlocal bodies, outcome
-            bodies, outcome = decide(state, change, now=now, unique_id=unique_id, owner=owner, branch=branch)
+            bodies, outcome = decide(
+                state, change, now=now, unique_id=unique_id, owner=owner, branch=branch, clean=clean
+            )
             return bodies
 
-        store = store_of(self._ledger)
         try:
             written = store.execute(CHATS, self.chat_id, decided, kind=COMMITTED)
         except ChatExistsError:  # a store of one user does not show the chats of others
@@ -269,8 +271,15 @@ class MessageHistory:
         if any(isinstance(recorded.body, ChatDeleted) for recorded in written):
             store.erase_deleted()
         # Where another writer carried out the command of this id meanwhile, these are its events, and not what was decided here.
-        is_repeated = bool(written) and not (bodies and written[0].body is bodies[0])
+        is_repeated = bool(written) and not (bodies and _is_begun_by(written[0].body, bodies[0]))
         return None if is_repeated else outcome
+
+
+def _is_begun_by(written: Body, body: Body) -> bool:
+    """Whether an event is that of a body, or the first of those that it became: messages that are too many for one are several."""
+    if isinstance(written, MessagesAppended) and isinstance(body, MessagesAppended):
+        return written.messages[0] is body.messages[0]
+    return written is body
 
 
 __all__ = ["ChatState", "Commit", "History", "MessageHistory", "Standing", "Told"]

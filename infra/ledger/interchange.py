@@ -21,6 +21,7 @@ from chatledger.domain.chat.interchange import (
     ImportResult,
     renamed,
 )
+from chatledger.domain.chat.redaction import notes_of_copy
 from chatledger.domain.chat.runs import RegenerationRecord
 from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError, InvalidValueError, NotFoundError
 from chatledger.domain.limits import COMMIT_EVENTS, NO_ID, check_id, read_back, sought_id
@@ -45,6 +46,7 @@ from chatledger.projections.versioned.reader import IndexedVersioned
 from ..log.envelope import clock_ms
 from ..store.commands import ChatsToRead
 from .drafts import new_id
+from .persons import owned_by
 from .port import LedgerPart, StorePort, store_of
 
 T = TypeVar("T", ImportedMessage, ImportedBranch, ImportedCheckpoint, ImportedRegeneration)
@@ -114,7 +116,9 @@ class InterchangeMethods(LedgerPart):
             AccessDeniedError: It is another user's than the one whom the ledger is limited to.
             InvalidValueError: It is damaged, or a value breaks a rule. Nothing was written.
         """
-        imported = check_value(read_back(value, ImportedValue, "a value to import"))
+        redactor = self._store.redactor
+        value = read_back(value, ImportedValue, "a value to import")
+        imported = check_value(value if redactor is None else redactor.imported_value(value))
         family, key, kind = imported.family, imported.key, KIND_OF_FAMILY[imported.family.name]
         self._store.task_writes.settle(key)
         moment = clock_ms()
@@ -216,6 +220,32 @@ class InterchangeMethods(LedgerPart):
             with suppress(NotFoundError):
                 yield self._export_value(family, key)
 
+    def export_user(self, user_id: str) -> Iterator[ImportedChat | ImportedValue]:
+        """
+        Yield all that a user owns, one after the other: chats, threads of agents, graph states and items, as their exports have them.
+
+        `chatledger.importers.write_all(stream, ledger.export_user("ada"))` writes them as JSON lines, to be handed over or imported.
+        Nothing of a user whom nobody knows. What is deleted meanwhile is left out.
+
+        Raises:
+            AccessDeniedError: This ledger is limited to a user.
+            InvalidValueError: The id is empty or breaks a rule.
+
+        Source: the LMDB index at `position`.
+        """
+        store = self._store.whole("export_user")
+        check_id(user_id, "user_id")
+        store.task_writes.settle()
+        with store.snapshot() as snapshot:
+            owned = [(each.family, each.key) for each in owned_by(snapshot, user_id)]
+        # Not a generator itself: its arguments are refused by the call, and not when the first one is asked for.
+        return self._exported(owned)
+
+    def _exported(self, owned: Sequence[tuple[Family | None, str]]) -> Iterator[ImportedChat | ImportedValue]:
+        for family, key in owned:
+            with suppress(ChatNotFoundError, NotFoundError):
+                yield self.export_chat(key) if family is None else self._export_value(family, key)
+
     def graph(self, chat_id: str) -> Graph:
         """
         The whole DAG of a chat: all messages by `created_at` (ties in log order), branches and checkpoints, oldest first.
@@ -241,7 +271,7 @@ def exported_chat(state: IndexedChat) -> ImportedChat:
         raise ChatNotFoundError(state.chat_id)
     said = state.annotations()
     messages = [
-        (at, msgspec.structs.replace(message, annotation=said.get(message.id)))
+        (at, msgspec.structs.replace(message, annotation=said.get(message.id), notes=notes_of_copy(message)))
         for at, message in state.chains.all_messages()
     ]
     messages.sort(key=lambda item: item[0])
@@ -274,6 +304,8 @@ class _Import:
     def __init__(self, store: StorePort, chat: ImportedChat, on_change: OnChange) -> None:
         with store.snapshot() as snapshot:
             is_limited = snapshot.user_id is not None
+        if store.redactor is not None:
+            chat = store.redactor.imported_chat(chat)
         # A file that a user was sent must let nobody into what the user imports.
         self._store, self.chat = store, msgspec.structs.replace(chat, members={}) if is_limited else chat
         self._on_change: OnChange = on_change

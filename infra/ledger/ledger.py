@@ -1,12 +1,12 @@
 """`Ledger`: conversations on a log, read from an index."""
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Final, Self
 from weakref import WeakSet
 
 from chatledger.domain.chat.members import User, check_roles
-from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
+from chatledger.domain.errors import AccessDeniedError, InvalidValueError, LedgerClosedError
+from chatledger.domain.holds import LEDGER_OWNER
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import MemberRole
 
@@ -62,6 +62,9 @@ class Ledger(LedgerMethods, TimeTravelMethods):
             AccessDeniedError: This ledger is limited to another user already.
             InvalidValueError: The id breaks a rule; None is no user.
         """
+        if user_id == LEDGER_OWNER:
+            msg = f"no user has the id {user_id!r}: what is under it is the ledger's own"
+            raise InvalidValueError(msg)
         return UserLedger(
             self, User(check_id(user_id, "user_id", empty=True), check_roles(grants, "grants", "chat_id"))
         )
@@ -90,9 +93,7 @@ class Ledger(LedgerMethods, TimeTravelMethods):
             raise LedgerClosedError(_CLOSED)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

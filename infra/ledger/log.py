@@ -3,12 +3,13 @@
 import os
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from datetime import datetime
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.limits import NO_ID, check_count, sought_id
+from chatledger.domain.limits import NO_ID, check_position, sought_id
+from chatledger.domain.moments import Moment
 from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.lmdb.system_errors import system_errors
 from chatledger.projections.log.kinds import CHATS, STATES, THREADS, kind_of
@@ -54,7 +55,7 @@ class LogMethods(LedgerPart):
     def wait(self, after: int, *, timeout_s: float = RETRY_S) -> bool:
         """Wait until the log has an event after a position; False when the time is over."""
         self._store.check_open()
-        return self._store.log.wait(check_count(after, "after"), timeout_s)
+        return self._store.log.wait(check_position(after, "after"), min(timeout_s, TIMEOUT_MAX))
 
     def sync(self, position: int | None = None, *, timeout_s: float = RETRY_S) -> int:
         """
@@ -74,8 +75,8 @@ class LogMethods(LedgerPart):
             LogUnavailableError: The log did not answer, or the position did not come.
         """
         if position is not None:
-            check_count(position, "position")
-        return self._store.catch_up(position, timeout_s)
+            check_position(position, "position")
+        return self._store.catch_up(position, min(timeout_s, TIMEOUT_MAX))
 
     @system_errors("reading the history")
     def history(
@@ -84,8 +85,8 @@ class LogMethods(LedgerPart):
         *,
         after: int = 0,
         up_to: int | None = None,
-        since: int | datetime | None = None,
-        until: int | datetime | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
         user_id: str | None = None,
         topics: Collection[str] | None = None,
         actor: str | None = None,
@@ -97,19 +98,19 @@ class LogMethods(LedgerPart):
             chat_id: Of one chat, also a deleted one; of all when None.
             after: Only events at later positions.
             up_to: Only events up to this position.
-            since: Only events at or after this time: ms since the epoch, or an aware datetime.
+            since: Only events at or after this time: ms since the epoch, an aware datetime, or a text such as `yesterday`, `7d` or ISO 8601.
             until: Only events up to this time, given likewise.
             user_id: Of this owner's chats only, with the tombstones of those that were deleted.
             topics: Of these types only, e.g. `{"message_appended", "chat_deleted"}`.
             actor: Only what was done in this name, see `context`.
 
-        Source: the log itself, which is read from `after` on. Of one chat only its own events are read.
+        Source: the log itself, which is read from `after` on, and no further than `up_to`. Of one chat only its own events are read.
         """
         if chat_id is not None:
             chat_id = sought_id(chat_id, "chat_id")
-        check_count(after, "after")
+        check_position(after, "after")
         if up_to is not None:
-            check_count(up_to, "up_to")
+            check_position(up_to, "up_to")
         from .scopes.user_store import Owners
 
         store = self._store
@@ -120,9 +121,7 @@ class LogMethods(LedgerPart):
     def _history(self, chat_id: str | None, after: int, up_to: int | None, keep: HistoryFilter) -> Iterator[Recorded]:
         if chat_id == NO_ID:
             return
-        for recorded in self._store.events(after, stream_id=chat_id, is_closed=self._is_over):
-            if up_to is not None and recorded.position > up_to:
-                return
+        for recorded in self._store.events(after, up_to=up_to, stream_id=chat_id, is_closed=self._is_over):
             if keep(recorded) and not is_gone(self._store, recorded):
                 yield recorded
 
@@ -171,7 +170,7 @@ class LogMethods(LedgerPart):
         store.check_open()
         keep = FeedFilter(Owners(store).is_owner, chat_id=chat_id, user_id=user_id, topics=topics, share=share)
         if after is not None:
-            check_count(after, "after")
+            check_position(after, "after")
         member = None if name is None else claim(store.log, name, share or WHOLE, after=after)
         cursor = Cursor(
             store,
@@ -213,7 +212,7 @@ class LogMethods(LedgerPart):
         """
         self._store.check_open()
         return acknowledge(
-            self._store.log, name, WHOLE if share is None else check_share(share), check_count(position, "position")
+            self._store.log, name, WHOLE if share is None else check_share(share), check_position(position, "position")
         )
 
     def forget_feed(self, name: str) -> bool:
@@ -359,6 +358,20 @@ class BackupMethods(LedgerPart):
         refuse = store.index.refuse
         quarantined = refuse.streams if isinstance(refuse, QuarantineRefusal) else ()
         return write_backup(store.log, folder, quarantined=quarantined, progress=progress or no_progress)
+
+    def forget_backup(self, folder: str | os.PathLike[str]) -> bool:
+        """
+        Say that the backup in a folder was deleted: reports of erasures do not name it any more. False when they did not.
+
+        Args:
+            folder: As the report names it, also one of another machine, which nobody looks at from here.
+
+        Raises:
+            ConfigurationError: There is a backup on this machine: delete it first.
+        """
+        from ..store.backup.writing import forget_mark
+
+        return forget_mark(self._store.whole("forget_backup").log, folder)
 
 
 def begin_view(

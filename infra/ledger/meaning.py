@@ -24,21 +24,21 @@ from chatledger.domain.search.embedding import (
     role_key,
 )
 from chatledger.domain.search.query import parse
-from chatledger.domain.search.snippets import Snippets, literal_snippet
+from chatledger.domain.search.snippets import literal_snippet
 from chatledger.domain.values import SearchHit, SearchHits
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.meaning.scan import Near, Selection, find_near
 from chatledger.projections.meaning.vector_index import TakenIn, VectorIndex
 from chatledger.projections.meaning.vectors import embed_texts
-from chatledger.projections.search.evaluation import Filter
 from chatledger.projections.search.manifest import totals_of
-from chatledger.projections.search.search import Scope, ask
+from chatledger.projections.search.search import Scope
+from chatledger.projections.versioned.messages import count_all
 
 from ..store.meaning import NO_EMBEDDING
 from ..store.vector_folders import read
 from .port import LedgerSnapshot, StorePort
-from .searching import SearchRequest, hit_of, search_words, searched_by
+from .searching import Searched, SearchRequest, answer_of, hit_of, search_words, searched_by
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,10 +125,10 @@ class _Extent(NamedTuple):
 def _extent(store: StorePort, request: SearchRequest, taken_in: TakenIn | None) -> _Extent:
     with store.snapshot(request.chats) as snapshot:
         searched = searched_by(snapshot, request)
-        is_past, chat_nos = snapshot.is_past, searched.chat_nos
+        is_past, chat_nos = snapshot.is_past, searched.chats
         is_behind = is_past or taken_in is None or taken_in.position < snapshot.state.position
         if chat_nos is None:
-            count = totals_of(snapshot.txn, snapshot.tables).documents
+            count = totals_of(snapshot.txn, snapshot.tables).documents - count_all(snapshot.txn, snapshot.tables)
             return _Extent(None, None, searched.runs, count, is_past, is_behind)
         if not is_behind:
             return _Extent(chat_nos, None, searched.runs, 0, is_past, is_behind)
@@ -206,7 +206,7 @@ def _by_meaning(
 
 def _scope(snapshot: LedgerSnapshot, request: SearchRequest) -> Scope:
     searched = searched_by(snapshot, request)
-    return Scope(snapshot.txn, snapshot.tables, searched.chat_nos, request.fields, searched.chat)
+    return Scope(snapshot.txn, snapshot.tables, searched.chats, request.fields, searched.chat)
 
 
 def _near_hits(
@@ -239,10 +239,9 @@ def _by_both(
     depth = _depth(request)
     with store.snapshot(request.chats) as snapshot:
         searched = searched_by(snapshot, request)
-        scope = Scope(snapshot.txn, snapshot.tables, searched.chat_nos, request.fields, searched.chat)
-        only = Filter(roles=request.roles, since=request.since, until=request.until, runs=searched.runs)
+        scope = Scope(snapshot.txn, snapshot.tables, searched.chats, request.fields, searched.chat)
         by_meaning = _near_hits(scope, request, embedding, near, depth)
-        by_words, is_degraded = _word_hits(scope, request, only, depth)
+        by_words, is_degraded = _word_hits(snapshot, searched, request, depth)
     hits: dict[_Key, SearchHit] = {_key(hit): hit for hit in by_meaning}
     for hit in by_words:
         similar = hits.get(_key(hit))
@@ -264,14 +263,15 @@ def _key(hit: SearchHit) -> _Key:
     return hit.message.chat_id, hit.message.id
 
 
-def _word_hits(scope: Scope, request: SearchRequest, only: Filter, depth: int | None) -> tuple[list[SearchHit], bool]:
+def _word_hits(
+    snapshot: LedgerSnapshot, searched: Searched, request: SearchRequest, depth: int | None
+) -> tuple[list[SearchHit], bool]:
     """Return messages with the words, and whether some were only compared."""
     parsed = parse(request.text)
-    if parsed is None or scope.chat_nos == []:
+    if parsed is None or searched.chats == []:
         return [], False
-    answer = ask(scope, parsed, request.text, only=only, limit=depth, offset=0, include_hidden=request.include_hidden)
-    snippets = Snippets(parsed)
-    return [hit_of(snippets, hit) for hit in answer.hits], answer.is_degraded
+    answer = answer_of(snapshot, searched, msgspec.structs.replace(request, limit=depth, offset=0), parsed)
+    return list(map(hit_of, answer.hits)), answer.is_degraded
 
 
 def await_vectors(store: StorePort, timeout_s: float) -> int:

@@ -24,6 +24,7 @@ from chatledger.projections.chat.reader import BranchRow, IndexedChat
 from chatledger.projections.log.kinds import CHATS, Decision
 
 from ..store.commands import ChatsToRead
+from ..store.redactor import Redactor
 from .drafts import Messages, as_drafts
 from .port import LedgerPart, LedgerSnapshot, StorePort, store_of
 
@@ -55,10 +56,11 @@ class Appending(NamedTuple):
         expected_head: str | UnsetType | None,
         on_existing: OnExisting = "raise",
         chat_metadata: dict[str, Any] | None = None,
+        redactor: Redactor | None,
     ) -> Self:
         """See `MessageMethods.append`."""
         check_choice(on_existing, _ON_EXISTING, "on_existing")
-        drafts = as_drafts(messages, form=form)
+        drafts = as_drafts(messages, form=form, redactor=redactor)
         decide = partial(
             decide_append,
             drafts=drafts,
@@ -114,6 +116,7 @@ class MessageMethods(LedgerPart):
             InvalidValueError: A value breaks a rule.
         """
         check_id(chat_id, "chat_id")
+        store = self._store
         appending = Appending.of(
             messages,
             form=form,
@@ -121,8 +124,8 @@ class MessageMethods(LedgerPart):
             expected_head=expected_head,
             on_existing=on_existing,
             chat_metadata=chat_metadata,
+            redactor=store.redactor,
         )
-        store = self._store
         written = store.execute(CHATS, chat_id, appending.decide, kind=appending.kind)
         return stored_messages(store, chat_id, appending.drafts, written)
 
@@ -149,8 +152,8 @@ class MessageMethods(LedgerPart):
             InvalidValueError: A value breaks a rule.
         """
         check_id(chat_id, "chat_id")
-        drafts = as_drafts(messages, form=form)
         store = self._store
+        drafts = as_drafts(messages, form=form, redactor=store.redactor)
         written = store.execute(
             CHATS, chat_id, lambda state, now: decide_add_messages(state, drafts, now=now), kind=MessagesAppended
         )
@@ -333,7 +336,7 @@ def branch_at(chat: IndexedChat, name: str | None, *, chat_id: str) -> BranchRow
     if chat.record is None:
         raise ChatNotFoundError(chat_id)
     name = chat.record.active_branch if name is None else name
-    row = chat.branch_row(sought_id(name, "branch"))
+    row = chat.branch_record(sought_id(name, "branch"))
     if row is None:
         raise BranchNotFoundError(chat_id, name)
     return row
@@ -352,7 +355,7 @@ def path_end(chat: IndexedChat, along: str | None, *, chat_id: str) -> tuple[str
     if chat.record is None:
         raise ChatNotFoundError(chat_id)
     sought = chat.record.active_branch if along is None else sought_id(along, "along")
-    branch = chat.branch_row(sought)
+    branch = chat.branch_record(sought)
     if branch is not None:
         return branch.name, branch.place
     place = chat.place(sought)

@@ -3,16 +3,18 @@
 import inspect
 import os
 from collections.abc import Callable
-from functools import wraps
-from typing import ParamSpec, TypeVar
+from difflib import get_close_matches
+from functools import partial, wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ..store.opening import DEFAULT_LOCATION
-from ..store.opening.locations import OpenOptions, open_shared
+from ..store.opening.locations import open_shared
 from ..store.opening.nats_locations import without_secrets
-from .aio.async_ledger import AsyncLedger
-from .ledger import Ledger
-from .port import store_of
-from .sweeper import check_pause
+from ..store.opening.options import OpenOptions
+
+if TYPE_CHECKING:
+    from .aio.async_ledger import AsyncLedger
+    from .ledger import Ledger
 
 __all__ = ["DEFAULT_LOCATION", "OpenOptions", "open", "open_async", "open_scratch", "open_shared", "without_secrets"]
 
@@ -27,8 +29,16 @@ def _taking(options: Callable[P, OpenOptions]) -> Callable[[Callable[[OpenOption
     def decorate(work: Callable[[OpenOptions], T]) -> Callable[P, T]:
         @wraps(work)
         def opened(*args: P.args, **kwargs: P.kwargs) -> T:
+            for name in kwargs.keys() - arguments.parameters.keys():
+                near = get_close_matches(name, arguments.parameters, n=1)
+                msg = f"chatledger.{work.__name__} has no option {name!r}" + "".join(
+                    f"; did you mean {option!r}?" for option in near
+                )
+                raise TypeError(msg)
             chosen = options(*args, **kwargs)
             if chosen.sweep_every_s is not None:
+                from .sweeper import check_pause
+
                 check_pause(chosen.sweep_every_s)
             return work(chosen)
 
@@ -40,7 +50,7 @@ def _taking(options: Callable[P, OpenOptions]) -> Callable[[Callable[[OpenOption
 
 
 @_taking(OpenOptions)
-def open(options: OpenOptions) -> Ledger:  # noqa: A001, D417 - the arguments are those of `OpenOptions`; `chatledger.open` reads as `gzip.open` does
+def open(options: OpenOptions) -> "Ledger":  # noqa: A001, D417 - the arguments are those of `OpenOptions`; `chatledger.open` reads as `gzip.open` does
     """
     Open a ledger, making it if it is not there yet. Use it as a context manager, or close it.
 
@@ -79,10 +89,19 @@ def open(options: OpenOptions) -> Ledger:  # noqa: A001, D417 - the arguments ar
         erase: When a deletion returns. `soon`: when its tombstone is on the log, and what was deleted is in no answer any more; the bytes are
             erased by another thread, which `wait_erased` and closing the ledger wait for. `wait`: when they are gone from the log and
             the index. If several ledgers of a process are open at one place, `wait` counts for all.
+        redact: Takes secrets out of what comes in, before anything of it is written: a function of a text that returns it without
+            them, a pattern (a regular expression, whose matches become `[redacted]`), or a list of these, such as
+            `[chatledger.redaction.secrets()]`. A function must leave its own results as they are. It is applied to the data and
+            metadata of messages, also of imports, live streams and answers of runs, and to threads, states and items. Every process
+            that writes has to be given it; if several ledgers of a process are open at one place, it counts for all.
+        read_only: Read the index of a directory or an SQLite file, and nothing else: no server is started and nothing written, while
+            others may write, whose commits are read as they come. The directory is one that a process has open, or one at rest: the
+            last process that had it open closed it, on this machine since that was started. What writes raises `AccessDeniedError`,
+            and so does what only the log has: history, earlier moments, feeds, live streams, `verify`, `backup`.
 
     Raises:
         ConfigurationError: There can be no ledger like this: a wrong path, wrong credentials, an absent stream; no key for
-            an encrypted log, or a key for one in clear.
+            an encrypted log, or a key for one in clear; with `read_only`, no index that is known to have everything.
         InvalidValueError: `sweep_every_s` is no number of seconds above 0.
         CorruptStateError: Another key was used, or stored events are damaged.
         LedgerLockedError: Another process owns the directory and does not answer.
@@ -92,24 +111,41 @@ def open(options: OpenOptions) -> Ledger:  # noqa: A001, D417 - the arguments ar
         LogUnavailableError: The server does not answer.
         LogRegressedError, ChainIntegrityError: The log lost events.
     """
-    return Ledger(open_shared(options), sweep_every_s=options.sweep_every_s)
+    return _ledger(options)
+
+
+def _ledger(options: OpenOptions) -> "Ledger":
+    if options.read_only:
+        from .read_only import open_read_only
+
+        return open_read_only(options)
+    options.meanwhile = _ledger_class
+    shared = open_shared(options)
+    return _ledger_class()(shared, sweep_every_s=options.sweep_every_s)
+
+
+def _ledger_class() -> "type[Ledger]":
+    from .ledger import Ledger
+
+    return Ledger
 
 
 @_taking(OpenOptions)
-def open_async(options: OpenOptions) -> AsyncLedger:
+def open_async(options: OpenOptions) -> "AsyncLedger":
     """
     Return a ledger whose methods are awaited. It opens when it is awaited, on entering `async with`, or on first use.
 
     The arguments, and what opening raises, are those of `chatledger.open`.
     """
-    return AsyncLedger(
-        lambda: Ledger(open_shared(options), sweep_every_s=options.sweep_every_s),
-        without_secrets(os.fspath(options.location)),
-    )
+    from .aio.async_ledger import AsyncLedger
+
+    return AsyncLedger(partial(_ledger, options), without_secrets(os.fspath(options.location)))
 
 
-def open_scratch(ledger: Ledger) -> Ledger:
+def open_scratch(ledger: "Ledger") -> "Ledger":
     """Open a ledger in memory to try things with. Its index lies where what is derived from the other one may lie."""
+    from .port import store_of
+
     options = OpenOptions("memory:")
     options.scratch = store_of(ledger).scratch
-    return Ledger(open_shared(options))
+    return _ledger_class()(open_shared(options))

@@ -21,10 +21,12 @@ from chatledger.projections.snapshot import Snapshot
 
 from ..log.bookmarks import Bookmark
 from ..log.live import LiveStreams
-from ..store.commands import ChatsToRead, Decide, EventKind, QueuedCommand, View
+from ..store.commands import ChatsToRead, Decide, EventKind, View
+from ..store.redactor import Redactor
 from ..store.task_writes import TaskWriteBuffer
 
 if TYPE_CHECKING:
+    from ..store.group_commit import QueuedCommand
     from ..store.meaning import Meaning
     from ..store.store import Store
     from ..store.temp_folders import Scratch
@@ -32,7 +34,24 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-AdminTask = Literal["anchor", "backup", "projections", "rebuild", "repair", "verify"]
+AdminTask = Literal[
+    "anchor",
+    "backup",
+    "erase_user",
+    "export_user",
+    "forget_backup",
+    "hold",
+    "holds",
+    "import_bundle",
+    "projections",
+    "rebuild",
+    "release",
+    "remove_retention",
+    "repair",
+    "retention",
+    "set_retention",
+    "verify",
+]
 """A task on the chats of all users: the whole store carries it out, the others refuse it by this name."""
 
 
@@ -95,8 +114,23 @@ class LedgerSnapshot(Protocol):
         ...
 
     @property
+    def live(self) -> "LedgerSnapshot":
+        """The index as it is now, which has threads, states and items; itself, where it is of no earlier moment."""
+        ...
+
+    @property
+    def until(self) -> tuple[int, int | None] | None:
+        """Up to which position, and time in ms, the messages of those count; None: all."""
+        ...
+
+    @property
     def state(self) -> IndexState:
         """The position of the index; it counts everybody's events."""
+        ...
+
+    @property
+    def redacted_at(self) -> int:
+        """The position of the last event that took content away, whoever's; 0 for none."""
         ...
 
     @property
@@ -131,6 +165,10 @@ class LedgerSnapshot(Protocol):
 
     def searched_chats(self, *, user_id: str | None = ...) -> list[int] | None:
         """Return the same for a search; None: all chats that the search index has."""
+        ...
+
+    def searched_values(self, *, user_id: str | None = ...) -> list[int]:
+        """Return the numbers of the messages of an owner's threads, states and items, as far as they may be read."""
         ...
 
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
@@ -181,6 +219,11 @@ class StorePort(Protocol):
         ...
 
     @property
+    def redactor(self) -> Redactor | None:
+        """Takes secrets out of what is to be written; None where nothing does."""
+        ...
+
+    @property
     def meaning(self) -> "Meaning":
         """The vectors of the messages of all users; look only at those of chats that a snapshot has."""
         ...
@@ -211,7 +254,7 @@ class StorePort(Protocol):
         """Begin what `execute` does for each key and decision, together; return what waits for the outcome of each."""
         ...
 
-    def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> QueuedCommand:
+    def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> "QueuedCommand":
         """Begin what `execute` does, in another thread, which calls `on_end` when it is over."""
         ...
 
@@ -242,9 +285,14 @@ class StorePort(Protocol):
         ...
 
     def events(
-        self, after: int, *, stream_id: str | None = ..., is_closed: Callable[[], bool] = ...
+        self,
+        after: int,
+        *,
+        up_to: int | None = ...,
+        stream_id: str | None = ...,
+        is_closed: Callable[[], bool] = ...,
     ) -> Iterator[Recorded]:
-        """Yield the events that are on the log after a position."""
+        """Yield the events that are on the log after a position, up to another one; not more is read than may be between them."""
         ...
 
     def event_bytes(self, position: int) -> bytes | None:

@@ -13,7 +13,7 @@ import msgspec
 from chatledger.domain.errors import ChatNotFoundError, ConfigurationError, InvalidValueError, MessageNotFoundError
 from chatledger.domain.limits import sought_id
 from chatledger.domain.log.merkle import root_of_peaks
-from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, root_of
+from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, key_id_of, root_of
 from chatledger.domain.proof.message_proof import GrowthProof, MessageProof, prove_growth, prove_message
 from chatledger.domain.proof.verification import Verification
 from chatledger.domain.values import Message, Progress, no_progress
@@ -24,7 +24,8 @@ from chatledger.projections.log.stream_trees import StreamTree, stream_heads
 
 from ..log.envelope import clock_ms
 from ..store.commands import ChatsToRead
-from .port import LedgerPart, LedgerSnapshot
+from .port import LedgerPart, LedgerSnapshot, store_of
+from .sweeper import count_due
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -108,6 +109,14 @@ def _wrong(key: object, what: str, how: str) -> ConfigurationError:
     return ConfigurationError(f"this is no Ed25519 {what} key in PEM; {hint}")
 
 
+def leaves_of(snapshot: LedgerSnapshot) -> list[AnchorLeaf]:
+    """Return where every stream ends, in the order of an anchor. Costs a row for each stream."""
+    return sorted(
+        AnchorLeaf(digest, head.version, head.position, head.hash, head.size, root_of_peaks(head.peaks))
+        for digest, head in stream_heads(snapshot.txn, snapshot.tables)
+    )
+
+
 def sign(leaves: Sequence[AnchorLeaf], *, position: int, created_at: int, key: "Ed25519PrivateKey") -> Anchor:
     """The anchor of a log whose streams end at these leaves, which are in the order of their digests."""
     draft = Anchor(
@@ -130,23 +139,36 @@ def check_signature(anchor: Anchor, public_key: "Ed25519PublicKey | None") -> No
         InvalidValueError: Somebody else, or the anchor was changed.
         ConfigurationError: The library is missing.
     """
+    check_signed(
+        anchor.signed_bytes(),
+        signature=anchor.signature,
+        signer=anchor.public_key,
+        public_key=public_key,
+        what=f"anchor of position {anchor.position}",
+    )
+
+
+def check_signed(
+    data: bytes, *, signature: bytes, signer: bytes, public_key: "Ed25519PublicKey | None", what: str
+) -> None:
+    """
+    Check who signed something: the holder of `public_key`, or, where None is given, of the key of `signer`.
+
+    Raises:
+        InvalidValueError: Somebody else, or it was changed.
+        ConfigurationError: The library is missing.
+    """
     _require_library()
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    if public_key is not None and public_key.public_bytes_raw() != anchor.public_key:
-        msg = (
-            f"the anchor of position {anchor.position} was signed with another key, {anchor.key_id}, than the one given; ask its "
-            "signer which key is right"
-        )
+    if public_key is not None and public_key.public_bytes_raw() != signer:
+        msg = f"the {what} was signed with another key, {key_id_of(signer)}, than the one given; ask its signer which key is right"
         raise InvalidValueError(msg)
     try:
-        Ed25519PublicKey.from_public_bytes(anchor.public_key).verify(anchor.signature, anchor.signed_bytes())
+        Ed25519PublicKey.from_public_bytes(signer).verify(signature, data)
     except (InvalidSignature, ValueError) as error:
-        msg = (
-            f"the signature of the anchor of position {anchor.position} is wrong: the file was changed after it was signed; take "
-            "another copy of it"
-        )
+        msg = f"the signature of the {what} is wrong: the file was changed after it was signed; take another copy of it"
         raise InvalidValueError(msg) from error
 
 
@@ -208,7 +230,7 @@ class ProofMethods(LedgerPart):
             anchor.check_leaves()
         store.scratch.remove_abandoned()  # a verification that was killed left a folder about as large as the index
         with store.scratch.folder() as folder:
-            return verify(
+            verified = verify(
                 store.log,
                 store.index,
                 catch_up=store.projector.catch_up,
@@ -216,6 +238,7 @@ class ProofMethods(LedgerPart):
                 anchor=anchor,
                 progress=progress or no_progress,
             )
+        return msgspec.structs.replace(verified, overdue_count=count_due(store, clock_ms()))
 
     @system_errors("reading the index for an anchor")
     def anchor(self, key: PemSource) -> Anchor:
@@ -240,10 +263,7 @@ class ProofMethods(LedgerPart):
         store.catch_up(None, _CATCH_UP_S)  # what was acknowledged before the call is in the anchor
         with store.snapshot() as snapshot:
             position = snapshot.state.position
-            leaves = sorted(
-                AnchorLeaf(digest, head.version, head.position, head.hash, head.size, root_of_peaks(head.peaks))
-                for digest, head in stream_heads(snapshot.txn, snapshot.tables)
-            )
+            leaves = leaves_of(snapshot)
         return sign(leaves, position=position, created_at=clock_ms(), key=private_key)
 
     @system_errors("reading the index for a proof")
@@ -267,20 +287,18 @@ class ProofMethods(LedgerPart):
         Source: the index, and one event of the log. Costs O(log n) hashes of n events of the chat.
         """
         message_id = sought_id(message_id, "message_id")
+        position = message_position(self, message_id)
+        # Not inside a snapshot: of a ledger at rest the index is closed before its log is opened.
+        event = None if position is None else self._store.event_bytes(position)
         with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
             located = snapshot.find(message_id)
-            if located is None:
+            if located is None or position is None or event is None:
                 raise MessageNotFoundError(message_id)
             chat = snapshot.chat(located[0].chat_id)
-            tree = _tree_of(snapshot, chat)
-            place = chat.place(message_id)
-            assert place is not None, "a message that was found has a place"
-            ((ordinal, *_),) = chat.chains.numbered_runs(place[0], place[1], place[1])
-            number = tree.number_of_message(ordinal)
-            position = tree.entry(number).position
-            event = self._store.event_bytes(position)
+            tree = tree_of(snapshot, chat)
+            number = _number_of(tree, chat, message_id)
             message = chat.message(message_id)
-            if event is None or message is None:
+            if message is None:
                 raise MessageNotFoundError(message_id)
             return prove_message(
                 message, event, position=position, number=number, events=tree.subtree, size=tree.size, anchor=anchor
@@ -311,7 +329,7 @@ class ProofMethods(LedgerPart):
             chat = snapshot.chat(chat_id)
             if chat.record is None:
                 raise ChatNotFoundError(chat_id)
-            tree = _tree_of(snapshot, chat)
+            tree = tree_of(snapshot, chat)
             return prove_growth(
                 chat_id,
                 earlier,
@@ -322,10 +340,26 @@ class ProofMethods(LedgerPart):
             )
 
 
-def _tree_of(snapshot: LedgerSnapshot, chat: IndexedChat) -> StreamTree:
+def tree_of(snapshot: LedgerSnapshot, chat: IndexedChat) -> StreamTree:
+    """Return the tree of the events of a chat that is there."""
     assert chat.record is not None, "the chat is there"
     assert chat.stream_no is not None, "the chat is there"
     return StreamTree(snapshot.txn, snapshot.tables, chat.stream_no, chat.record.head)
+
+
+def _number_of(tree: StreamTree, chat: IndexedChat, message_id: str) -> int:
+    return tree.place_of_message(chat.ordinal(chat.place_of(message_id)))[0]
+
+
+def message_position(ledger: LedgerPart, message_id: str) -> int | None:
+    """Return the position on the log of the event that brought a message; None where the ledger has none of that id."""
+    with store_of(ledger).snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
+        located = snapshot.find(message_id)
+        if located is None:
+            return None
+        chat = snapshot.chat(located[0].chat_id)
+        tree = tree_of(snapshot, chat)
+        return tree.entry(_number_of(tree, chat, message_id)).position
 
 
 def check_message_proof(proof: MessageProof, public_key: PemSource | None = None) -> Message:

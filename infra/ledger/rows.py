@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import chain, islice, takewhile
 from operator import itemgetter
 from typing import Final, Literal
@@ -111,7 +112,7 @@ class RowMethods(LedgerPart):
         Source: the LMDB index at `position`. Costs O(lines), and for each shown one the branches below it.
         """
         check_count(row, "row")
-        check_count(limit, "limit")
+        limit = check_count(limit, "limit")
         with self._rows(chat_id) as (chat, rows):
             drawing = _Drawing(chat, rows, path_end(chat, along, chat_id=chat_id)[1])
             cut = (
@@ -119,8 +120,7 @@ class RowMethods(LedgerPart):
                 for line in drawing.layout.lines
                 if line.start <= row <= line.last and not line.span(row).first <= row <= line.span(row).last
             )
-            heads = _Heads(drawing)
-            return [_child(drawing, line.parts[0][:2], heads) for line in islice(cut, limit)]
+            return [_child(drawing, line.parts[0][:2]) for line in islice(cut, limit)]
 
     def list_branch_points(
         self,
@@ -158,8 +158,7 @@ class RowMethods(LedgerPart):
                 start = max(start, end - limit)
             shown = forks[start : min(start + limit, end)]
             drawing = _Drawing(chat, rows, path_end(chat, along, chat_id=chat_id)[1])
-            heads = _Heads(drawing)
-            points = [_branch_point(drawing, place, heads) for _, place in shown]
+            points = [_branch_point(drawing, place) for _, place in shown]
             is_more = start + limit < end
             return BranchPointPage(points=points, total=len(forks), next=shown[-1][0] if is_more else None)
 
@@ -236,6 +235,11 @@ class _Drawing:
         self.layout = layout_along(chat, rows, head)
         self.head = None if head is None else self.point(head)
 
+    @cached_property
+    def heads(self) -> "_Heads":
+        """The heads of branches by line. Costs O(branches), so they are sorted only where one asks for them."""
+        return _Heads(self)
+
     def point(self, place: Place) -> RowPoint:
         row = self.order.row(place)
         return RowPoint(row, self.layout.lane(place, row))
@@ -255,6 +259,8 @@ class _Drawing:
             lane=line.span(row).lane,
             on_path=is_on_path,
             line=line.first,
+            # Nearly every line ends in the head of its branch.
+            branch=next(iter(self.rows.heads.get(line.last) or self.heads.below(place)), None),
             parents=[] if parent is None else [self.point(parent)],
         )
 
@@ -270,7 +276,7 @@ class _Drawing:
             if parent is not None:
                 above = self.point(parent)
                 pieces = pieces_of(line, (above.row, above.lane), row)
-                edges += [RowEdge(*piece) for piece in pieces if piece.row < end and piece.to_row >= first]
+                edges += [RowEdge(*piece, line.first) for piece in pieces if piece.row < end and piece.to_row >= first]
         return edges
 
     def bundle(self, first: int, end: int) -> list[RowBundle]:
@@ -309,6 +315,7 @@ def _path_window(chat: IndexedChat, rows: ChatRows, head: Place | None, first: i
     assert record is not None, "only a living chat has rows"
     length = 0 if head is None else chains.depth(head) + 1
     messages = chains.chain(chains.ancestor(head, end - 1), end - first) if head is not None and end > first else []
+    branch = None if head is None else next(iter(rows.heads.get(rows.order.row(head), [])), None)
     return RowWindow(
         chat_id=chat.chat_id,
         version=chat.own_version,
@@ -327,12 +334,13 @@ def _path_window(chat: IndexedChat, rows: ChatRows, head: Place | None, first: i
                 lane=0,
                 on_path=True,
                 line=0,
+                branch=branch,
                 parents=[RowPoint(depth - 1, 0)] if depth else [],
             )
             for depth, message in enumerate(messages, first)
             if head is not None
         ],
-        edges=[RowEdge(depth - 1, 0, depth, 0) for depth in range(max(first, 1), min(end + 1, length))],
+        edges=[RowEdge(depth - 1, 0, depth, 0, None, 0) for depth in range(max(first, 1), min(end + 1, length))],
         bundle=[],
         is_cut=False,
     )
@@ -348,6 +356,7 @@ def _row(
     lane: int,
     on_path: bool,
     line: int,
+    branch: str | None,
     parents: list[RowPoint],
 ) -> GraphRow:
     annotation = chat.chains.annotations.at(place)
@@ -359,9 +368,10 @@ def _row(
         lane=lane,
         on_path=on_path,
         line=line,
+        branch=branch,
         parents=parents,
         role=message.name,
-        preview="" if is_hidden else preview(message.data, message.form),
+        preview="" if is_hidden else preview(message.shown, message.form),
         created_at=message.created_at,
         branches=rows.heads.get(logged_row, []),
         checkpoints=rows.checkpoints.get(logged_row, []),
@@ -426,18 +436,18 @@ class _Heads:
         return forked[at] if at < len(forked) else lines[number].end
 
 
-def _branch_point(drawing: _Drawing, place: Place | None, heads: _Heads) -> BranchPoint:
+def _branch_point(drawing: _Drawing, place: Place | None) -> BranchPoint:
     message = None if place is None else drawing.chat.chains.message(place)
     return BranchPoint(
         row=None if place is None else drawing.order.row(place),
         id=None if message is None else message.id,
         role=None if message is None else message.name,
         preview="" if message is None else _preview(message),
-        children=[_child(drawing, child, heads) for child in drawing.rows.children(place)],
+        children=[_child(drawing, child) for child in drawing.rows.children(place)],
     )
 
 
-def _child(drawing: _Drawing, place: Place, heads: _Heads) -> BranchPointChild:
+def _child(drawing: _Drawing, place: Place) -> BranchPointChild:
     message, point = drawing.chat.chains.message(place), drawing.point(place)
     return BranchPointChild(
         row=point.row,
@@ -445,12 +455,12 @@ def _child(drawing: _Drawing, place: Place, heads: _Heads) -> BranchPointChild:
         id=message.id,
         role=message.name,
         preview=_preview(message),
-        branches=heads.below(place),
+        branches=drawing.heads.below(place),
     )
 
 
 def _preview(message: Message) -> str:
-    return "" if message.is_hidden else preview(message.data, message.form)
+    return "" if message.is_hidden else preview(message.shown, message.form)
 
 
 def _strip(drawing: _Drawing, height: int) -> RowStrip:

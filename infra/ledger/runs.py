@@ -25,6 +25,7 @@ from chatledger.projections.chat.runs import MESSAGE, THREAD, TRIGGER
 from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import ChatsToRead, Decide, EventKind
+from ..store.redactor import Redactor
 from .drafts import MessageLike, as_draft, new_id
 from .messages import place_in
 from .port import LedgerPart
@@ -93,7 +94,7 @@ class RunMethods(LedgerPart):
             checkpoint_id=checkpoint_id,
             metadata=metadata,
         )
-        run_answer = _answer(answer, branch)
+        run_answer = _answer(answer, branch, self._store.redactor)
         return self._change(
             chat_id,
             run_id,
@@ -184,7 +185,7 @@ class RunMethods(LedgerPart):
             RunStatusError: The run ended before, in another way.
             InvalidValueError: A value breaks a rule.
         """
-        run_answer = _answer(answer, branch)
+        run_answer = _answer(answer, branch, self._store.redactor)
         run = self._change(
             chat_id,
             run_id,
@@ -333,8 +334,11 @@ class RunMethods(LedgerPart):
         return run
 
 
-def _answer(message: MessageLike | None, branch: str | None) -> RunAnswer | None:
-    return None if message is None else RunAnswer(draft=as_draft(message), branch=branch)
+def _answer(message: MessageLike | None, branch: str | None, redactor: Redactor | None) -> RunAnswer | None:
+    if message is None:
+        return None
+    draft = as_draft(message)
+    return RunAnswer(draft=draft if redactor is None else redactor.message(draft), branch=branch)
 
 
 def _listed(chat: IndexedChat, wanted: dict[str, str], *, is_ended: bool | None) -> list[MessageRun]:

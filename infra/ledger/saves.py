@@ -5,11 +5,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
-from chatledger.domain.chat.annotations import for_model, replacement
 from chatledger.domain.chat.decide_messages import find_branch
 from chatledger.domain.chat.events import Body, BranchCreated, MessagesAppended
+from chatledger.domain.chat.history import for_model, replacement
 from chatledger.domain.chat.save import Foreseen, Save, SavePreview, SaveResult, decide_save, save_result
 from chatledger.domain.context.fitting import Fit, Limit, Omitted, Window
 from chatledger.domain.errors import ChatledgerError, HeadConflictError, NotFoundError
@@ -21,6 +22,7 @@ from chatledger.projections.log.kinds import CHATS
 
 from ..log.envelope import clock_ms
 from ..store.commands import ChatsToRead
+from ..store.redactor import Redactor
 from .port import LedgerPart, StorePort
 
 
@@ -128,6 +130,7 @@ class SaveMethods(LedgerPart):
             InvalidValueError: A value breaks a rule.
         """
         check_id(chat_id, "chat_id")
+        save = _redacted(save, self._store.redactor)
 
         def decide(head: str | UnsetType | None, state: IndexedChat, now: int) -> list[Body]:
             target = find_branch(state, save.branch)
@@ -169,6 +172,7 @@ class SaveMethods(LedgerPart):
         Source: the LMDB index at `position`. Costs O(result).
         """
         check_id(chat_id, "chat_id")
+        save = _redacted(save, self._store.redactor)
         # Decided like a save, but on the index as it is: nothing is written, so nothing has to be asked of the log.
         with self._store.snapshot(ChatsToRead(chat_id, is_written=True)) as snapshot:
             chat = snapshot.chat(chat_id)
@@ -188,6 +192,13 @@ class SaveMethods(LedgerPart):
         )
 
 
+def _redacted(save: Save, redactor: Redactor | None) -> Save:
+    """Return a save without secrets, before it is compared with what is stored: an equal message is no edit."""
+    if redactor is None:
+        return save
+    return msgspec.structs.replace(save, drafts=tuple(map(redactor.message, save.drafts)))
+
+
 class _PlannedSave(NamedTuple):
     """The outcome of a save before it is made: its branch, the message that it follows, and the messages that it adds."""
 
@@ -205,7 +216,7 @@ def _planned(chat: IndexedChat, save: Save) -> _PlannedSave:
     if created is not None:
         base = created.head_message_id
     new = [message for body in bodies if isinstance(body, MessagesAppended) for message in body.messages]
-    return _PlannedSave(branch.head_message_id, branch.name if created is None else created.name, base, new)
+    return _PlannedSave(branch.head_message_id, branch.name if created is None else created.shown_name, base, new)
 
 
 def foresee_save(store: StorePort, chat_id: str, save: Save) -> Foreseen:

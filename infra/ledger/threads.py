@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from heapq import merge
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -15,10 +15,7 @@ from chatledger.domain.chat.memory import beginning_of
 from chatledger.domain.errors import NotFoundError, QuarantinedError
 from chatledger.domain.limits import COMMIT_EVENTS
 from chatledger.domain.versioned.content import Content, Serial, Tree
-from chatledger.domain.versioned.copies import Reemission, decide_reemit
 from chatledger.domain.versioned.decide import (
-    PutVersion,
-    TaskPut,
     check_source,
     check_task,
     decide_copy,
@@ -29,74 +26,41 @@ from chatledger.domain.versioned.decide import (
     decide_set_expiry,
     decide_writes,
 )
-from chatledger.domain.versioned.events import Skeleton, VersionKey
-from chatledger.domain.versioned.keys import THREAD, thread_stream
-from chatledger.domain.versioned.namespaces import is_within
+from chatledger.domain.versioned.decide_import import Reemission, decide_reemit
+from chatledger.domain.versioned.keys import THREAD, is_within, thread_stream
+from chatledger.domain.versioned.pruning import Removal
 from chatledger.domain.versioned.record import (
     BEGINNING,
+    PutVersion,
     StoredWrite,
+    TaskPut,
     VersionedRecord,
     VersionRecord,
     ancestors,
     is_expired,
 )
-from chatledger.domain.wire import Value
 from chatledger.projections.log.kinds import CHATS, THREADS, Decision
 from chatledger.projections.versioned.lists import listed_values, listed_versions, versions_of_run
-from chatledger.projections.versioned.reader import IndexedVersioned, load_contents
+from chatledger.projections.versioned.reader import IndexedVersioned, PlainReader, load_contents
 
 from ..log.envelope import clock_ms
 from ..store.commands import ChatsToRead
 from .ledger import Ledger
 from .messages import place_in
-from .parts import ListOrder, place_of, take_part
 from .port import LedgerSnapshot, StorePort, store_of
+from .thread_lists import ThreadInfo, thread_in, thread_info
 
 __all__ = [
     "MARSHAL_VERSION",
     "MAX_DEPTH",
     "IndexedVersioned",
-    "Removal",
+    "PlainReader",
     "StoredCheckpoint",
     "ThreadInfo",
-    "ThreadPart",
     "Threads",
     "is_cut",
     "thread_info",
 ]
-
-
-class ThreadInfo(Value, frozen=True):
-    """
-    A thread of agents.
-
-    Args:
-        thread_id: Its id.
-        namespaces: In the order in which they came up.
-        checkpoint_count: How many checkpoints there are, in all namespaces.
-        created_at: The time of its first event, in ms since the epoch.
-        updated_at: That of the last one.
-        owner: The user whose it is; None when it is nobody's.
-    """
-
-    thread_id: str
-    namespaces: list[str]
-    checkpoint_count: int
-    created_at: int
-    updated_at: int
-    owner: str | None = None
-
-
-def thread_info(thread: IndexedVersioned, record: VersionedRecord) -> ThreadInfo:
-    """Return the metadata of a living thread."""
-    return ThreadInfo(
-        thread_id=thread.key,
-        namespaces=thread.lines(),
-        checkpoint_count=record.version_count,
-        created_at=record.created_at,
-        updated_at=record.updated_at,
-        owner=thread.owner,
-    )
 
 
 MAX_DEPTH: Final = 16
@@ -126,19 +90,6 @@ def _is_small(value: Any) -> bool:
 _PAGE: Final = 64
 
 
-class ThreadPart(NamedTuple):
-    """
-    A part of a list of threads.
-
-    Args:
-        threads: The threads.
-        next: To be given as `after` for those that follow; None where there are none.
-    """
-
-    threads: list[ThreadInfo]
-    next: str | None
-
-
 class StoredCheckpoint(msgspec.Struct, frozen=True):
     """
     A checkpoint with what belongs to it.
@@ -158,13 +109,6 @@ class StoredCheckpoint(msgspec.Struct, frozen=True):
     writes: list[StoredWrite]
     pieces: dict[bytes, Content]
     parent_id: str | None
-
-
-class Removal(NamedTuple):
-    """Checkpoints that go, and skeletons that stay of some."""
-
-    removed: list[VersionKey]
-    skeletons: list[Skeleton]
 
 
 IsKnown = Callable[[bytes], bool]
@@ -210,6 +154,7 @@ class Threads:
             PayloadTooLargeError: The checkpoint does not fit into an event.
         """
         store, place = self._store, (put.line, put.parent or "")
+        put = put if store.redactor is None else store.redactor.put(put)
         with store.task_writes.carried(thread_id, place, user_id=store.user_id) as tasks:
             store.execute(
                 THREADS,
@@ -230,6 +175,7 @@ class Threads:
         """
         check_task(namespace, checkpoint_id, task.task_id)
         store = self._store
+        task = task if store.redactor is None else store.redactor.task(task)
         with store.snapshot() as snapshot:
             # Not only when they are stored: nobody may find their own call refused for what another one handed over.
             snapshot.stream(THREADS, thread_id).check_may_write()
@@ -240,7 +186,7 @@ class Threads:
     def step(self, thread_id: str, namespace: str, checkpoint_id: str) -> tuple[VersionRecord | None, set[str]]:
         """Return a checkpoint and the ids of its tasks that wrote what they write. What waits to be stored goes on waiting."""
         with self._store.snapshot() as snapshot:
-            thread = _thread_in(snapshot, thread_id)
+            thread = thread_in(snapshot, thread_id)
             written = {write.task_id for write in thread.writes(namespace, checkpoint_id) if write.index >= 0}
             return thread.version(namespace, checkpoint_id), written
 
@@ -264,7 +210,9 @@ class Threads:
             Whether one of them was new.
         """
         task = TaskPut(task_id, task_path, clock_ms() if written_at is None else written_at, writes)
-        return bool(_store_writes(self._settled(thread_id), thread_id, (namespace, checkpoint_id), [task]))
+        store = self._settled(thread_id)
+        task = task if store.redactor is None else store.redactor.task(task)
+        return bool(_store_writes(store, thread_id, (namespace, checkpoint_id), [task]))
 
     def get(
         self, thread_id: str, namespace: str, checkpoint_id: str | None = None, *, is_known: IsKnown = _nothing
@@ -394,13 +342,13 @@ class Threads:
         """The checkpoints that a run made: (thread id, namespace, checkpoint id)."""
         with self._settled().snapshot() as snapshot:
             listed = versions_of_run(snapshot.txn, snapshot.tables, run_id)
-            return [key for key in listed if _thread_in(snapshot, key[0], even_quarantined=True).record is not None]
+            return [key for key in listed if thread_in(snapshot, key[0], even_quarantined=True).record is not None]
 
     @contextmanager
     def reading(self, thread_id: str) -> Generator[IndexedVersioned]:
         """A thread at one moment, for questions that belong together."""
         with self._settled(thread_id).snapshot() as snapshot:
-            yield _thread_in(snapshot, thread_id)
+            yield thread_in(snapshot, thread_id)
 
     def check_checkpoint(self, thread_id: str, namespace: str | None, checkpoint_id: str) -> None:
         """
@@ -437,7 +385,7 @@ class Threads:
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             place_in(chat, chat_id, message_id)
-            return beginning_of(chat, _thread_in(snapshot, thread_id), namespace, message_id)
+            return beginning_of(chat, thread_in(snapshot, thread_id), namespace, message_id)
 
     def delete(self, thread_id: str, *, within: str | None = None) -> None:
         """
@@ -491,52 +439,6 @@ class Threads:
             infos = [info if within is None else _info_within(thread, info, within) for thread, info in living]
         return [info for info in infos if within is None or info.namespaces]
 
-    def list_part(
-        self,
-        *,
-        limit: int,
-        user_id: str | None = None,
-        order: ListOrder = "updated",
-        ascending: bool = False,
-        after: str | None = None,
-        keep: Callable[[ThreadInfo], bool] = lambda _info: True,
-    ) -> ThreadPart:
-        """
-        Return the metadata of threads in the order of their last changes or of their beginnings, at most `limit` of them.
-
-        It costs what is looked at: at most 2,000 threads, so that a part may have few that `keep` wants, or none, though others
-        follow.
-
-        Args:
-            limit: At most so many.
-            user_id: Only those of this user.
-            order: The order.
-            ascending: Whether the earliest come first.
-            after: The `next` of the part before.
-            keep: Whether a thread is wanted.
-
-        Raises:
-            InvalidValueError: `after` is no `next`.
-        """
-        with self._settled().snapshot() as snapshot:
-
-            def wanted(listed: VersionedRecord) -> ThreadInfo | None:
-                thread = _thread_in(snapshot, listed.key, even_quarantined=True)
-                info = None if thread.record is None else thread_info(thread, thread.record)
-                return info if info is not None and user_id in {None, info.owner} and keep(info) else None
-
-            listed = listed_values(
-                snapshot.txn,
-                snapshot.tables,
-                THREAD,
-                user_id=snapshot.user_id if user_id is None else user_id,
-                is_by_change=order == "updated",
-                is_ascending=ascending,
-                after=None if after is None else place_of(after),
-            )
-            infos, last = take_part(listed, wanted, limit)
-        return ThreadPart(infos, None if last is None else last.hex())
-
     def infos_without_chat(self) -> list[ThreadInfo]:
         """Return the metadata of the threads whose id is that of no chat, the oldest first. Costs a look at each thread."""
         infos: list[ThreadInfo] = []
@@ -583,17 +485,10 @@ def _store_writes(store: StorePort, thread_id: str, place: tuple[str, str], task
     return store.execute(THREADS, thread_id, lambda state, now: decide_writes(state, *place, tasks, now))
 
 
-def _thread_in(snapshot: LedgerSnapshot, thread_id: str, *, even_quarantined: bool = False) -> IndexedVersioned:
-    """Return a thread, without a record where it has expired."""
-    thread = snapshot.stream(THREADS, thread_id, even_quarantined=even_quarantined)
-    record = thread.record
-    return thread.absent() if record is not None and is_expired(record, clock_ms()) else thread
-
-
 def _living(snapshot: LedgerSnapshot) -> Iterator[tuple[IndexedVersioned, VersionedRecord]]:
     """Yield the threads, the oldest first."""
     for _, listed in listed_values(snapshot.txn, snapshot.tables, THREAD, user_id=snapshot.user_id):
-        thread = _thread_in(snapshot, listed.key, even_quarantined=True)
+        thread = thread_in(snapshot, listed.key, even_quarantined=True)
         if thread.record is not None:
             yield thread, thread.record
 
@@ -601,7 +496,7 @@ def _living(snapshot: LedgerSnapshot) -> Iterator[tuple[IndexedVersioned, Versio
 def _readable(snapshot: LedgerSnapshot, thread_id: str, *, is_named: bool) -> IndexedVersioned | None:
     """Return a thread; None where it is in quarantine, which is an error only when it was asked for by name."""
     try:
-        return _thread_in(snapshot, thread_id)
+        return thread_in(snapshot, thread_id)
     except QuarantinedError:
         if is_named:
             raise

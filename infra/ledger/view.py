@@ -3,28 +3,33 @@
 import functools
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from chatledger.domain.errors import LedgerClosedError
+from chatledger.domain.moments import Moment
 
 from .branches import BranchMethods, ForkMethods
+from .bundles import BundleMethods
 from .chats import ChatMethods
-from .checkpoints import AnnotationMethods, CheckpointMethods
+from .checkpoints import AnnotationMethods, CheckpointMethods, VersionMethods
+from .holds import HoldMethods
 from .interchange import InterchangeMethods
+from .links import LinkMethods
 from .live import LiveMethods
 from .log import BackupMethods, LogMethods
 from .members import MemberMethods
 from .messages import MessageMethods
+from .persons import PersonMethods
 from .port import LedgerPart, StorePort
-from .proof import ProofMethods
+from .redactions import RedactionMethods
 from .regenerations import RegenerationMethods
+from .retention import RetentionMethods
 from .rows import RowMethods
 from .runs import RunMethods
 from .saves import SaveMethods
 from .scopes.as_of import AsOfEvents, AsOfStore, find_point
 from .search import SearchMethods
-from .versions import VersionMethods
+from .thread_lists import ThreadMethods
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,9 +42,12 @@ class LedgerMethods(
     VersionMethods,
     CheckpointMethods,
     MemberMethods,
+    LinkMethods,
     AnnotationMethods,
+    RedactionMethods,
     RunMethods,
     RegenerationMethods,
+    ThreadMethods,
     ForkMethods,
     SaveMethods,
     LiveMethods,
@@ -47,7 +55,10 @@ class LedgerMethods(
     RowMethods,
     InterchangeMethods,
     LogMethods,
-    ProofMethods,
+    BundleMethods,
+    PersonMethods,
+    HoldMethods,
+    RetentionMethods,
     BackupMethods,
 ):
     """All methods of a ledger but those that look back."""
@@ -91,7 +102,7 @@ class LedgerView(LedgerPart):
     A chat that has not changed since the moment is read from the index, at the cost of reading it now. Any other one is replayed
     from its own events the first time it is asked for, and kept in a temporary index until the view is closed. A `search` without
     a chat touches all chats, or all of an owner. `list_chats` and `count_chats` replay only chats whose title, metadata or end
-    changed since, or that had more than 10,000 events since; the others cost a row of the index for each event since.
+    changed since, in which messages were hidden since, or that had more than 10,000 events since; the others cost a row of the index for each event since.
     """
 
     def __init__(self, store: AsOfStore) -> None:
@@ -139,6 +150,7 @@ class LedgerView(LedgerPart):
     forks = _as_of(LedgerMethods.forks)
 
     search = _as_of(LedgerMethods.search)
+    count_hits = _as_of(LedgerMethods.count_hits)
 
     get_rows = _as_of(LedgerMethods.get_rows)
     list_bundled_lines = _as_of(LedgerMethods.list_bundled_lines)
@@ -176,9 +188,7 @@ class LedgerView(LedgerPart):
             raise LedgerClosedError(msg)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -215,7 +225,7 @@ def is_start(view: LedgerView, of: LedgerView) -> bool:
 
 
 def view_carried_on(
-    ledger: "TimeTravelMethods", moment: int | datetime, earlier: Callable[[], Iterable[LedgerView]]
+    ledger: "TimeTravelMethods", moment: Moment, earlier: Callable[[], Iterable[LedgerView]]
 ) -> LedgerView:
     """
     Return what `Ledger.as_of` returns, which replays long chats from the nearest of other views.
@@ -239,13 +249,14 @@ def view_carried_on(
 class TimeTravelMethods(LedgerPart):
     """The part of a ledger that looks back."""
 
-    def as_of(self, moment: int | datetime) -> LedgerView:
+    def as_of(self, moment: Moment) -> LedgerView:
         """
         A read-only view of the ledger as it stood at an earlier moment. Use it as a context manager, or close it.
 
         Args:
             moment: A position on the log, such as `Recorded.position`: after the event there; 0 is the empty ledger. Or a
-                time with a time zone: of each chat the events up to it. A time in the future is now.
+                time with a time zone, or as a text such as `yesterday`, `tuesday`, `7d` (ago) or ISO 8601: of each chat the
+                events up to it. A day is its beginning in UTC; a time in the future is now.
 
         Returns:
             A view that answers as this ledger did then, except for chats that were deleted since. It stays as it is while

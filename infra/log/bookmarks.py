@@ -8,6 +8,7 @@ import msgspec
 from msgspec import structs
 
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
+from chatledger.domain.log.tombstones import owner_digest
 
 
 class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,7 +17,7 @@ class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         name, index, count: The member: share `index` of `count`; 0 of 1 reads everything. 0 of 0 is no feed, but how far the
-            nodes have seen the log, see `SharedWitness`.
+            nodes have seen the log, see `SharedWitness`, how far a rule was swept, or how far a backup goes.
         position: Everything up to here was handled.
         holder: The random id of who wrote it. Who finds another's in place of its own was replaced.
         log_id: The `identity` of the log that the position belongs to.
@@ -43,9 +44,16 @@ class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
         return structs.replace(self, revision=revision)
 
 
+BACKUP_MARK: Final = "chatledger:backup:"
+"""Before the folder of a backup, in the name of its mark."""
 _logger: Final = logging.getLogger(__name__)
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(Bookmark).decode
+
+
+def feeds_of(user_id: str) -> str:
+    """Return what the names of a user's feeds begin with where they are kept: users may give theirs the same names."""
+    return f"{owner_digest('', user_id)}/"  # no chat has the empty id, so this is no tombstone's digest
 
 
 def bookmark_key(name: str, index: int, count: int) -> str:
@@ -68,7 +76,7 @@ def decode_bookmark(raw: bytes, revision: int) -> Bookmark:
 
 
 def decode_bookmarks(stored: Iterable[tuple[bytes, int]]) -> list[Bookmark]:
-    """The bookmarks of feeds among values with their revisions. What is no bookmark is reported and passed over."""
+    """The bookmarks of feeds and backups among values with their revisions. What is no bookmark is reported and passed over."""
     bookmarks: list[Bookmark] = []
     for raw, revision in stored:
         try:
@@ -76,4 +84,4 @@ def decode_bookmarks(stored: Iterable[tuple[bytes, int]]) -> list[Bookmark]:
         # One that a newer version wrote must not keep the feeds of all others from being listed.
         except CorruptStateError as error:
             _logger.warning("among the positions of feeds, at revision %d: %s", revision, error)
-    return [bookmark for bookmark in bookmarks if bookmark.count]
+    return [bookmark for bookmark in bookmarks if bookmark.count or bookmark.name.startswith(BACKUP_MARK)]

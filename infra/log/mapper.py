@@ -1,11 +1,22 @@
-"""Events to what recorders store and back: msgspec structs in msgpack, compressed and encrypted by the library's seams."""
+"""
+Events to what recorders store and back: msgspec structs in msgpack, compressed and encrypted by the library's seams.
 
-from collections.abc import Callable
+Compression of records with zstd, where it makes them smaller.
+
+    0xC1 'Z'   4 bytes: CRC-32 of what follows, little endian   a zstd frame without its magic number
+
+A log may hold records with and without it: reading needs no setting. Hashes are over the plain event, so neither this nor
+encryption changes them.
+"""
+
+import contextlib
+import zlib
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from eventsourcing.persistence import Mapper, MapperDeserialisationError, Notification, StoredEvent
+from eventsourcing.persistence import Compressor, Mapper, MapperDeserialisationError, Notification, StoredEvent
 from eventsourcing.utils import register_topic
 
 from chatledger.domain.chat.events import Event, Recorded
@@ -29,13 +40,58 @@ from chatledger.domain.log.large_data import (
     carrying,
     is_carrying,
 )
-from chatledger.domain.log.parts import event_hash
+from chatledger.domain.log.parts import event_hash, is_without, without
 from chatledger.domain.log.tombstones import foreign_message
+from chatledger.projections import zstd
 
 from .blobs import Blobs, MissingBlobError
 from .cipher import Keyring, RecordCipher, UnknownKeyError, UnreadableRecordError, is_encrypted, place_of
-from .compression import ZstdCompressor, is_compressed
 from .envelope import draw_salts
+
+MARK: Final = b"\xc1Z"
+MIN_BYTES: Final = 512
+"""Smaller records stay as they are: a tenth of them would be gone, for 10 us of an append and 5 of a rebuild."""
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Larger records are not compressed, and none that claims to be larger is decompressed. No NATS server takes one."""
+_CRC_BYTES: Final = 4
+
+
+def is_compressed(record: bytes) -> bool:
+    """Whether a record says that it is compressed."""
+    return record.startswith(MARK)
+
+
+class ZstdCompressor(Compressor):
+    """Compresses what gets smaller by it, and leaves the rest as it is."""
+
+    def compress(self, data: bytes) -> bytes:
+        """The record of these bytes."""
+        is_ours = data.startswith(MARK[:1])  # would be taken for a compressed record; no event begins so
+        if not is_ours and not MIN_BYTES <= len(data) <= MAX_BYTES:
+            return data
+        frame = zstd.compress(data)[len(zstd.MAGIC) :]
+        record = MARK + zlib.crc32(frame).to_bytes(_CRC_BYTES, "little") + frame
+        return record if is_ours or len(record) < len(data) else data
+
+    def decompress(self, data: bytes) -> bytes:
+        """
+        The bytes of a record, compressed or not.
+
+        Raises:
+            UnreadableRecordError: It is damaged, or claims to be larger than `MAX_BYTES`.
+        """
+        if not data.startswith(MARK):
+            return data
+        crc, frame = data[len(MARK) : len(MARK) + _CRC_BYTES], data[len(MARK) + _CRC_BYTES :]
+        if zlib.crc32(frame).to_bytes(_CRC_BYTES, "little") != crc:
+            msg = "it is compressed, and its checksum does not fit"
+            raise UnreadableRecordError(msg)
+        try:
+            return zstd.decompress(zstd.MAGIC + frame, MAX_BYTES)
+        except zstd.FrameError as error:
+            msg = f"it is compressed, and cannot be decompressed: {error}"
+            raise UnreadableRecordError(msg) from error
+
 
 RecordPlace = tuple[str, int, str]
 """The place of a record: chat, version and topic; or for large data their name, the number of the part and its upload."""
@@ -100,6 +156,21 @@ class StructMapper(Mapper[str]):
             reason = f": {error}" if isinstance(error, UnreadableRecordError) else ""
             msg = f"its record cannot be decrypted or decompressed{reason}"
             raise CorruptStateError(msg) from error
+
+    def plain(self, record: Notification) -> bytes | None:
+        """The bytes in a record, with the large data that it carries; None where it is none of ours."""
+        if not record.topic.startswith(PREFIX):
+            return None
+        try:
+            return self.unpack(record.state, _place(record))
+        except CorruptStateError as error:
+            if self.is_checked_below and self._is_foreign(record, error):
+                return None
+            raise _located(record, error) from error
+
+    def packed(self, record: Notification, plain: bytes) -> Notification:
+        """Return a record with other bytes in it."""
+        return replace(record, state=self.pack(plain, _place(record)))
 
     @property
     def keyring(self) -> Keyring | None:
@@ -211,6 +282,34 @@ class StructMapper(Mapper[str]):
         for digest, data in (contents or {}).items():
             self.blobs.release(self.blobs.hold(digest, memoryview(data)))
         return replace(record, state=self.pack(state, _place(record))) if contents else record
+
+    def without(self, record: Notification, slots: Collection[int]) -> Notification:
+        """
+        Return a record without the content of these slots, and the large data that it carries for them; as it is where they have none.
+
+        Raises:
+            CorruptStateError: It is no event, cannot be read, or could not be read any more.
+        """
+        if not record.topic.startswith(PREFIX):
+            raise _located(record, CorruptStateError("what stands there is no event"))
+        try:
+            state, contents = self._plain(record)
+            bare = without(state, slots)
+            if bare == state:
+                return record
+            needed = {reference.digest for reference in references_in(record.topic, bare)}
+            needed_data = [data for digest, data in (contents or {}).items() if digest in needed]
+            rewritten = self.packed(record, carrying(bare, needed_data) if needed_data else bare)
+            # What it replaces is overwritten: that it can be read with the keys at hand is found out now, or never.
+            is_sound = is_without(self._plain(rewritten)[0], state)
+            # Nor is there a way back for an event that cannot do without its content, as a chat without the owner.
+            with contextlib.suppress(UnknownContentError):
+                decode_event(record.topic, bare)
+        except (CorruptStateError, UnsupportedFormatError) as error:
+            raise _located(record, error) from error
+        if not is_sound:
+            raise _located(record, CorruptStateError("its content cannot be taken away without a change of what stays"))
+        return rewritten
 
     def located(self, notification: Notification, error: MissingBlobError) -> ChatledgerError:
         """Return the error of an event whose large data are missing."""

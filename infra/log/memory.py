@@ -78,6 +78,17 @@ class ErasableRecorder(POPOApplicationRecorder):
         with self._database_lock:
             self._erased.update(positions)
 
+    def replace(self, record: Notification, state: bytes) -> bool:
+        """Put a state in the place of that of a record; False when there is another one by now."""
+        with self._database_lock:
+            place = record.id - 1
+            if self._stored_events[place].state != record.state:
+                return False
+            self._stored_events[place] = StoredEvent(
+                record.originator_id, record.originator_version, record.topic, state
+            )
+            return True
+
     def erase(self, originator_id: str, *, first: int, before: int) -> None:
         """Forget the events of an originator with ids from `first` to before `before`."""
         with self._database_lock:
@@ -114,10 +125,14 @@ class MemoryLog(EventLog):
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         self._events.erase(stream_id, first=first_position, before=before)
 
+    def _replace(self, record: Notification, rewritten: Notification) -> bool:
+        return self._events.replace(record, rewritten.state)
+
     def remove(self, positions: Sequence[int]) -> None:
         self._events.forget(positions)
 
-    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
+    def restore(self, pages: Iterable[Sequence[Notification]], *, source: str | None = None) -> None:
+        del source
         refuse_unless_empty(self.last_position())
         for page in pages:
             for record in page:

@@ -42,6 +42,7 @@ class PolledLog(EventLog):
         self._appended = threading.Condition()
         self._is_closed = False
         self._uses = 0
+        self._thread = threading.local()
 
     @contextmanager
     def translated(self, what: str, *, is_write: bool = False) -> Generator[None]:
@@ -59,6 +60,26 @@ class PolledLog(EventLog):
             with self._appended:
                 self._uses -= 1
                 self._appended.notify_all()
+
+    @contextmanager
+    def erasing(self) -> Generator[None]:
+        """Implement `EventLog.erasing`: a file that is due to be written anew is that at the end, and not for each event."""
+        self._thread.is_erasing = True
+        try:
+            yield
+        finally:
+            self._thread.is_erasing = False
+        with self.translated("erasing"):
+            self._finish_erasing()
+
+    @property
+    def _is_erasing(self) -> bool:
+        """Whether this thread is about to erase more."""
+        return getattr(self._thread, "is_erasing", False)
+
+    @abstractmethod
+    def _finish_erasing(self) -> None:
+        """Remove what the files still have of what was erased, and write them anew unless more `_is_erasing`."""
 
     def append(self, *args: Any, **kwargs: Any) -> list[int]:
         positions = super().append(*args, **kwargs)

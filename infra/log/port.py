@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final, TypeVar
@@ -120,6 +120,7 @@ class EventLog(ABC):
         del expected_position  # these recorders go by the versions alone
         # Under a fresh nonce: an attempt that is repeated has other bytes. Whose event it is says the id, see `_find`.
         stored = [self._mapper.store_encoded(encoded) for encoded in events]
+        # Not by `except` alone: logs in databases count in it who uses a connection, which must not be closed meanwhile.
         with self.translated(f"chat {stream_id!r}", is_write=True):
             try:
                 positions = self._recorder.insert_events(stored)
@@ -220,10 +221,13 @@ class EventLog(ABC):
             except MissingBlobError as error:
                 # Large data are erased after the events, so what lacks its data may be gone itself.
                 with self.translated("the log"):
-                    if not self._recorder.select_notifications(notification.id, 1, stop=notification.id):
-                        return None
+                    stored = self._recorder.select_notifications(notification.id, 1, stop=notification.id)
+                if not stored:
+                    return None
                 if attempt == GONE_TRIES - 1:
                     raise self._mapper.located(notification, error) from error
+                # Its content may have been redacted since, and the data with it: then another record stands there.
+                notification = stored[0]
             time.sleep(GONE_PAUSE_S)  # a replica may have answered that is behind
         raise AssertionError
 
@@ -251,6 +255,14 @@ class EventLog(ABC):
         return self._next_of(
             "the log", after, lambda position: select(position, limit, inclusive_of_start=False), whole
         )
+
+    def packed(self, record: Notification, plain: bytes | None) -> Notification:
+        """Return a record with these bytes in it as this log stores them; as it is where they are None."""
+        return record if plain is None else self._mapper.packed(record, plain)
+
+    def without(self, record: Notification, slots: Collection[int]) -> Notification:
+        """Return a record without the content of these slots, as this log stores it; as it is where they have none."""
+        return self._mapper.without(record, slots)
 
     def decode(self, record: Notification) -> Recorded:
         """The event in a record. Raises `CorruptStateError` and the like when it cannot be read."""
@@ -373,6 +385,53 @@ class EventLog(ABC):
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         """Remove the content of a stream's events from the files of the log. Idempotent."""
 
+    def rewrite(self, position: int, slots: Collection[int]) -> bool:
+        """
+        Take the content of slots of an event out of the files of the log. Its hash stays, and whatever was taken away before.
+
+        Slots are numbered as in `RawEvent`; those without content stay as they are. Idempotent: after an error, call it again. Large
+        data beside the log are not touched. An event that says what was redacted has to follow in the stream: by that hole others
+        notice what was rewritten, and never by one at the end.
+
+        Returns:
+            Whether there is such an event; False where it was erased.
+
+        Raises:
+            ValueError: Nothing follows it in its stream.
+            CorruptStateError: It cannot be read, or could not be without that content; or what stands there is no event.
+            AccessDeniedError: The login may not do that.
+            LogUnavailableError: No answer; call it again.
+        """
+        while True:
+            with self.translated("the log"):
+                record = self._newest_at(position)
+            if record is None:
+                return False
+            rewritten = self._mapper.without(record, slots)
+            with self.translated("the log"):
+                following = self._select_stream(
+                    str(record.originator_id), after=position, after_version=record.originator_version, limit=1
+                )
+            if not following:
+                msg = f"the event at position {position} is the last of its stream: an event that says what is redacted comes first"
+                raise ValueError(msg)
+            with self.translated("the log"):
+                if self._replace(record, rewritten):
+                    return True
+
+    def _newest_at(self, position: int) -> Notification | None:
+        """The record at a position, of which nothing was taken away that is not missing in it."""
+        page = self._recorder.select_notifications(position, 1, stop=position)
+        return page[0] if page else None
+
+    @abstractmethod
+    def _replace(self, record: Notification, rewritten: Notification) -> bool:
+        """
+        Put a record in the place of one that was read, and leave nothing of that in the files of the log; whether it was still there.
+
+        They may be the same: an earlier call may have been interrupted before the files were cleaned.
+        """
+
     def erasing(self) -> AbstractContextManager[None]:
         """
         Entered while events and large data are erased, by one call after another.
@@ -385,18 +444,33 @@ class EventLog(ABC):
     def remove(self, positions: Sequence[int]) -> None:
         """Delete what stands at these positions, which is nothing of ours."""
 
-    def drop_partial(self) -> bool:
-        """Delete the log if a restore into it was interrupted; whether that was so. The log cannot be used after it."""
-        return False
+    def restored_position(self, source: str) -> int | None:
+        """
+        The position up to which an interrupted restore from a source came, to go on behind it: 0 where none was interrupted.
+
+        None where one from another source was, such as from a backup that has changed since, or under another key: see `drop_partial`.
+        """
+        del source
+        return 0
+
+    def drop_partial(self) -> None:
+        """Delete the log, as a restore into it was interrupted. It cannot be used after it."""
+        raise NotImplementedError
 
     @abstractmethod
-    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
+    def restore(self, pages: Iterable[Sequence[Notification]], *, source: str | None = None) -> None:
         """
         Write the records of a backup, with their positions, into this log, which is empty.
+
+        With the name of a `source`, a log that does not write all of them at once is refused by whoever opens it until `finish_restore`,
+        and takes those behind `restored_position`.
 
         Raises:
             ConfigurationError: It is not empty.
         """
+
+    def finish_restore(self) -> None:  # noqa: B027 - a log that is restored in one transaction has nothing to do
+        """Let a log be opened that was restored from a named source."""
 
     @abstractmethod
     def wait(self, after: int, timeout_s: float) -> bool:
@@ -418,7 +492,7 @@ class EventLog(ABC):
 
     @abstractmethod
     def bookmarks(self) -> list[Bookmark]:
-        """All bookmarks, in no order."""
+        """All bookmarks of feeds and backups, in no order."""
 
     @abstractmethod
     def drop_bookmark(self, key: str) -> None:

@@ -56,6 +56,7 @@ _COLUMNS: Final = {
     "chatledger_blobs": ("name", "previous", "entry"),
     "chatledger_live": ("chat", "stream", "number", "at", "entry"),
 }
+_WHOLE_FILE: Final = 1 << 40
 COUNTED_BYTES: Final = 4000
 """Of a row, how much at most stays in its place. The pages that a larger one has besides are free at once."""
 IS_MOST_OF_THE_FILE: Final = (
@@ -80,6 +81,18 @@ LIVE_TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS chatledger_live (chat TEXT, stream TEXT, number BIGINT, at BIGINT, entry BLOB, "
     "PRIMARY KEY (chat, stream, number))"
 )
+
+
+def unused_bytes(before: bytes, after: bytes) -> int:
+    """
+    Return the bytes of a file that nothing uses any more when these are replaced.
+
+    Those of the whole file where they grow: then SQLite may move the rows beside them to other pages, and the copies that it leaves
+    behind belong to no row, so that no later erasure would find them. Only a file that is written anew has none.
+    """
+    return (
+        min(len(before), COUNTED_BYTES) - min(len(after), COUNTED_BYTES) if len(after) <= len(before) else _WHOLE_FILE
+    )
 
 
 class _SecurePool(SQLiteConnectionPool):
@@ -236,7 +249,7 @@ class SqliteLog(PolledLog):
         with self._sqlite.datastore.get_connection(commit=False) as connection:
             cursor = connection.cursor()
             cursor.execute(f"SELECT emptied {IS_MOST_OF_THE_FILE} FROM {_IDENTITY_TABLE}")  # noqa: S608
-            if cursor.fetchone()[0]:
+            if cursor.fetchone()[0] and not self._is_erasing:
                 # On a full disk, or while others write without a pause: the next erasure tries again.
                 with contextlib.suppress(sqlite3.OperationalError):
                     cursor.execute("VACUUM")
@@ -286,8 +299,9 @@ class SqliteLog(PolledLog):
                 for row in cursor.fetchall()
             ]
 
-    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
-        """Implement `EventLog.restore`: all in one transaction."""
+    def restore(self, pages: Iterable[Sequence[Notification]], *, source: str | None = None) -> None:
+        """Implement `EventLog.restore`: all in one transaction, of which nothing is left when it is interrupted."""
+        del source
         with self.translated("the log"), self._sqlite.datastore.transaction(commit=True) as cursor:
             cursor.execute(f"SELECT COUNT(*) AS count FROM {_EVENTS}")  # noqa: S608 - the table's name is ours
             refuse_unless_empty(cursor.fetchone()["count"])
@@ -307,6 +321,21 @@ class SqliteLog(PolledLog):
 
     def remove(self, positions: Sequence[int]) -> None:
         self.empty("the log", _EVENTS, "position = ?", *((position,) for position in positions))
+
+    def _replace(self, record: Notification, rewritten: Notification) -> bool:
+        with self._sqlite.datastore.transaction(commit=True) as cursor:
+            cursor.execute(
+                f"UPDATE {_EVENTS} SET state = ? WHERE position = ? AND state = ? RETURNING position",  # noqa: S608 - all names are ours
+                (rewritten.state, record.id, record.state),
+            )
+            if cursor.fetchone() is None:
+                return False
+            cursor.execute(
+                f"UPDATE {_IDENTITY_TABLE} SET emptied = emptied + ?",  # noqa: S608
+                (unused_bytes(record.state, rewritten.state),),
+            )
+        self._finish_erasing()
+        return True
 
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         self.empty(

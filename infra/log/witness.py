@@ -14,7 +14,6 @@ behind does no harm; one that is ahead of the log shows a loss. Copied files, an
 """
 
 import contextlib
-import fcntl
 import hashlib
 import itertools
 import logging
@@ -31,6 +30,7 @@ from msgspec import structs
 
 from chatledger.domain.errors import AccessDeniedError, ChatledgerError, LogRegressedError
 from chatledger.projections.lmdb.environment import make_folder
+from chatledger.projections.operating_system import OPEN_FLAGS, lock_file, read_at, sync_content, write_at
 
 from .bookmarks import Bookmark
 from .envelope import clock_ms
@@ -131,7 +131,7 @@ class Witness:
         make_folder(self.folder)
         fd = next(fd for number in itertools.count(1) if (fd := _locked(self.folder / str(number))) is not None)
         self._fd = fd
-        before = _newest(os.pread(fd, _FILE_BYTES, 0))
+        before = _newest(read_at(fd, _FILE_BYTES, 0))
         fresh = _Half(number=before.number, boot=self._boot, inode=os.fstat(fd).st_ino, log=self._log)
         self._half = fresh
         if (before.inode, before.log) == (fresh.inode, fresh.log):
@@ -162,7 +162,7 @@ class Witness:
         raw += _CHECKSUM.pack(zlib.crc32(raw))
         try:
             # The other half, so that one that is torn by a kill leaves the one before it.
-            os.pwrite(self._fd, raw, _HALF_BYTES * (self._half.number & 1))
+            write_at(self._fd, raw, _HALF_BYTES * (self._half.number & 1))
         except OSError as error:  # what is behind does no harm
             self._warn(error)
 
@@ -199,7 +199,7 @@ class Witness:
             self._unsettled.clear()
         try:
             # Here and not in `note`, for which each append waits: a sync takes some 0.25 ms.
-            os.fdatasync(fd)
+            sync_content(fd)
         except OSError as error:
             self._warn(error)
         return is_done
@@ -227,7 +227,7 @@ class Witness:
             return
         self._thread.join()
         try:
-            os.fdatasync(fd)
+            sync_content(fd)
         except OSError as error:
             self._warn(error)
         finally:
@@ -265,9 +265,9 @@ def _latest(folder: Path, log: bytes | None) -> LastSeen | None:
 
 def _locked(file: Path) -> int | None:
     """The file, open and locked; None when somebody has it."""
-    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(file, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(fd)
     except BlockingIOError:
         os.close(fd)
         return None

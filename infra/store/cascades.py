@@ -1,4 +1,4 @@
-"""Cascades: what goes with a deleted chat, and what others need of a deleted stream before its events are erased."""
+"""Cascades: what goes with a deleted chat or value, and what others need of a deleted stream before its events are erased."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from chatledger.domain.errors import QuarantinedError
+from chatledger.domain.errors import HeldError, QuarantinedError
 from chatledger.projections.generations import Erasure, Generation
 from chatledger.projections.index import Index
 from chatledger.projections.lmdb.environment import Transaction
@@ -32,11 +32,11 @@ class Cascades:
     ) -> None:
         self._index, self._look, self._execute = index, look, execute
         self._followed = 0
-        """The tombstone up to which this process has followed: many chats may wait to be erased."""
+        """The tombstone up to which this process has followed: much may wait to be erased."""
 
-    def follow_chats(self, *, only_new: bool = False) -> None:
+    def follow(self, *, only_new: bool = False) -> None:
         """
-        Delete what goes with chats that were deleted, and are still to be erased; not what came later.
+        Delete what goes with what was deleted, and is still to be erased; not what came later.
 
         With `only_new`, of those that were deleted since this process did so last.
         """
@@ -48,13 +48,16 @@ class Cascades:
                 due = [
                     deletion
                     for erasure in snapshot.erasures(after=after)
-                    if kind_of(erasure.stream_id) is CHATS
-                    for deletion in kind.on_chat_deleted(
-                        snapshot.txn, snapshot.tables, erasure.stream_id, erasure.tombstone_position
+                    if not erasure.targets
+                    for of in [kind_of(erasure.stream_id)]
+                    for key in [erasure.stream_id if of is CHATS else erasure.key]
+                    for deletion in kind.on_deleted(
+                        snapshot.txn, snapshot.tables, of.name, key, erasure.tombstone_position
                     )
                 ]
             for key, decide in due:
-                with contextlib.suppress(QuarantinedError):  # it stays until it is given up
+                # It stays until it is given up, or released: a hold that came between the chat's deletion and this.
+                with contextlib.suppress(QuarantinedError, HeldError):
                     self._execute(kind, key, decide)
         self._followed = max(self._followed, followed)
 
@@ -65,13 +68,19 @@ class Cascades:
         Not before the tombstones, since what is taken over in between would be forgotten.
         """
         for erasure in erasures:
-            kind = kind_of(erasure.stream_id)
-            with self._look() as snapshot:
-                reemitted = kind.before_erasure(snapshot.txn, snapshot.tables, erasure.first_position)
-            for key, decisions in reemitted:
-                for decide in decisions:
-                    self._execute(kind, key, decide)
-            if reemitted:
+            kind, released = kind_of(erasure.stream_id), set[str]()
+            while True:
+                with self._look() as snapshot:
+                    reemitted = dict(kind.before_erasure(snapshot.txn, snapshot.tables, erasure.first_position))
+                # Again: a copy may have been copied meanwhile, before it had written all that it took over.
+                due = reemitted.keys() - released
+                if not due:
+                    break
+                for key in sorted(due):
+                    for decide in reemitted[key]:
+                        self._execute(kind, key, decide)
+                released |= due
+            if released:
                 self._index.update(partial(_forget, kind=kind, stream_no=erasure.first_position))
 
 

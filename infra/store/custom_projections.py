@@ -17,13 +17,16 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.values import Progress
 from chatledger.domain.wire import Value
-from chatledger.projections.custom.attached import ALL_STORES, Entry, barred
 from chatledger.projections.custom.catching_up import CatchingUp
-from chatledger.projections.custom.projection import Projection, check_projection
 from chatledger.projections.custom.records import (
+    ALL_STORES,
     BUILDING,
     SERVING,
+    Entry,
+    Projection,
     ProjectionRecord,
+    barred,
+    check_projection,
     drop_record,
     load_record,
     load_records,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from chatledger.domain.errors import EmbeddingError
 from chatledger.domain.search.embedding import Embedding, piece_digest
+from chatledger.projections.chat.chains import Chains
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.index import Index
 from chatledger.projections.lmdb.environment import Transaction
@@ -105,8 +106,8 @@ class Embedder:
             # Asked for inside the write: a deletion erases vectors in a later one, so nothing of the chat comes back.
             with self._index.snapshot() as snapshot:
                 living = {no for no in chat_nos if _message_count(snapshot, no) is not None}
-            kept = [message for message in taken if message.chat_no in living]
-            return self.vectors.take_in(txn, kept, self._embedding.dimensions)
+                current = [_as_it_is(snapshot, message) for message in taken if message.chat_no in living]
+            return self.vectors.take_in(txn, current, self._embedding.dimensions)
 
         update(self.vectors, change)
 
@@ -177,8 +178,9 @@ class Embedder:
         def change(txn: Transaction) -> None:
             with self._index.snapshot() as snapshot:
                 is_living = _message_count(snapshot, failure.chat_no) is not None
+                retaken = _as_it_is(snapshot, taken) if is_living else taken
             if is_living:
-                self.vectors.retake(txn, taken, failure, self._embedding.dimensions)
+                self.vectors.retake(txn, retaken, failure, self._embedding.dimensions)
 
         update(self.vectors, change)
 
@@ -215,3 +217,12 @@ def _message_count(snapshot: "Snapshot", chat_no: int) -> int | None:
     """The number of messages of a chat; None when it was deleted."""
     record = IndexedChat(snapshot.tables, snapshot.txn, "", chat_no).record
     return None if record is None else record.message_count
+
+
+def _as_it_is(snapshot: "Snapshot", message: Taken) -> Taken:
+    """Return a message without vectors where it was redacted since it was read."""
+    if not message.pieces:
+        return message
+    chains = Chains(snapshot.txn, snapshot.tables.rows, message.chat_no, "")
+    is_redacted = chains.message((message.segment, message.offset)).redacted is not None
+    return message._replace(pieces=()) if is_redacted else message

@@ -10,15 +10,16 @@ from typing import Final
 
 import lmdb
 
-from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.events import ContentRedacted, Recorded
 from chatledger.domain.chat.live import LiveStart
 from chatledger.domain.errors import AccessDeniedError, ChatledgerError, CorruptStateError, LogUnavailableError
 from chatledger.projections.generations import Erasure
 from chatledger.projections.index import Index
-from chatledger.projections.lmdb.pages import PageError
+from chatledger.projections.lmdb.page_check import PageError
+from chatledger.projections.log.applying import redaction_of
 from chatledger.projections.log.entries import is_deleted
 from chatledger.projections.log.kinds import CHATS, kind_of
-from chatledger.projections.projector import Remains, find_tombstone, has_remains
+from chatledger.projections.projector import Remains, find_tombstone, has_content, has_remains
 from chatledger.projections.snapshot import Snapshot
 
 from ..log.envelope import clock_ms
@@ -126,6 +127,16 @@ class LiveEraser:
             return
         self._streams.drop_begun(keys, before=erasure.tombstone_position)
 
+    def drop_messages(self, redaction: Erasure) -> None:
+        """Drop those that became messages which have lost their content. Raises `AccessDeniedError` where the login may not."""
+        ids = {message_id for message_id, _ in redaction.messages}
+        try:
+            doomed = [live.key for live in self._streams.all(redaction.stream_id) if live.start.message_id in ids]
+        except AccessDeniedError as error:
+            _logger.info("live streams of redacted messages are left to those who may drop them: %s", error)
+            return
+        self._streams.drop(doomed)
+
     def tidy(self) -> None:
         """Drop what is due, once a minute at most, where the login may."""
         if self._next_s is None or time.monotonic() < self._next_s:
@@ -198,7 +209,7 @@ class Eraser:
 
     def begin(self) -> None:
         """Finish in another thread, for all deletions that come meanwhile together. `close` waits for it."""
-        self._cascades.follow_chats(only_new=True)  # what goes with a chat is in no answer either
+        self._cascades.follow(only_new=True)  # what goes with a chat is in no answer either
         with self._lock:
             self._is_due = True
             if self._thread is None:
@@ -228,10 +239,10 @@ class Eraser:
     def finish(self, *, timeout_s: float) -> None:
         """Erase it from the log and the index; in the index, what readers hold for longer than `timeout_s` stays for `tidy`."""
         with self._turn:
-            self._cascades.follow_chats()
+            self._cascades.follow()
             with self._index.snapshot() as snapshot:
                 erasures, has_large = snapshot.erasures(), bool(snapshot.dropped_large())
-            self._cascades.release(erasures)
+            self._cascades.release([erasure for erasure in erasures if not erasure.targets])
             self._meaning.forget(erasures)
             try:
                 if erasures or has_large:
@@ -243,6 +254,9 @@ class Eraser:
     def _erase(self, erasures: Sequence[Erasure]) -> None:
         left: list[str] = []
         for erasure in erasures:
+            if erasure.targets:
+                self._redact(erasure)
+                continue
             first, before = erasure.first_position, erasure.tombstone_position
             try:
                 self._log.erase(erasure.stream_id, first_position=first, before=before)
@@ -258,6 +272,27 @@ class Eraser:
             raise _unfinished(left, "the log still has events that it was told to erase")
         self.large.finish()
 
+    def _redact(self, redaction: Erasure) -> None:
+        damaged: CorruptStateError | None = None
+        try:
+            for position, slots in redaction.targets:
+                try:
+                    self._log.rewrite(position, slots)
+                except CorruptStateError as error:
+                    damaged = error
+        except LogUnavailableError as error:
+            msg = (
+                f"events of {kind_of(redaction.stream_id).describe(redaction.stream_id)} were redacted, and what they said is in no answer any more. It is erased "
+                f"from the log later, by the next open of the ledger at the latest: {error}"
+            )
+            raise LogUnavailableError(msg) from error
+        self._live.drop_messages(redaction)
+        if damaged is not None:
+            # It stays due. What is damaged must not keep everything after it on the log for ever.
+            _logger.warning("not all that was redacted can be erased; 'chatledger doctor' says more: %s", damaged)
+            return
+        self._index.finish_erasure(redaction, at_ms=clock_ms())
+
     def _is_erased(self, erasure: Erasure) -> bool:
         for attempt in range(GONE_TRIES):
             if not has_remains(self._log, erasure):
@@ -268,7 +303,7 @@ class Eraser:
 
     def note_undone(self) -> bool:
         """
-        Look whether the log has events again that were erased; whether that is so, and noted as what is to be finished.
+        Look whether the log has events or content again that were erased; whether that is so, and noted as what is to be finished.
 
         Servers of a cluster may take deletions back, when one comes back that missed them and the others are gone. The log is
         read only if it has more events than the index knows of.
@@ -281,6 +316,7 @@ class Eraser:
             if snapshot.erasures() or count <= snapshot.entry_count:
                 return False
         undone: list[Recorded] = []
+        redactions: list[Erasure] = []
         noted, after = Remains(), 0
         with suppress(CorruptStateError):  # 'chatledger verify' says what is damaged; the index serves nevertheless
             while page := self._log.read(after):
@@ -292,6 +328,14 @@ class Eraser:
                         for recorded in page
                         if recorded.position <= state.position and is_deleted(txn, tables, recorded)
                     ]
+                    gone = {recorded.position for recorded in claimed}
+                    redactions += [
+                        redaction
+                        for recorded in page
+                        if isinstance(body := recorded.body, ContentRedacted) and recorded.position not in gone
+                        for stream in [kind_of(recorded.chat_id).read(tables, txn, recorded.chat_id)]
+                        if (redaction := redaction_of(stream, recorded, body)) and has_content(self._log, redaction)
+                    ]
                 for recorded in claimed:
                     if not noted.removed_from([recorded]):
                         continue
@@ -299,8 +343,8 @@ class Eraser:
                     if tombstone is not None:
                         noted.add(tombstone)
                         undone.append(tombstone)
-        self._index.note_erasures(undone)
-        return bool(undone)
+        self._index.note_erasures(undone, redactions)
+        return bool(undone or redactions)
 
     def finish_if_allowed(self, *, timeout_s: float = 0) -> None:
         """Finish erasures where the login may; else they are left to those that may, and `tidy` does not try either."""

@@ -1,5 +1,5 @@
 """
-Group commit: the commands of many threads, carried out together while one of them is on its way to the log.
+Commands: each decides on the state in the index, and makes events of it, encoded for the log; many are carried out together.
 
 One command alone is carried out by the thread that calls. Those that come meanwhile queue up, and a thread of its own takes
 all of them along: it decides on each in one snapshot, sends each as soon as it is decided, and applies those that the log
@@ -11,21 +11,201 @@ import logging
 import math
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from contextvars import copy_context
+from typing import Any, Final, NamedTuple
 
-from chatledger.domain.chat.events import Recorded
-from chatledger.domain.errors import ChatledgerError, LedgerClosedError
+from chatledger.domain.chat.events import Body, Recorded
+from chatledger.domain.chat.state import stream_head
+from chatledger.domain.errors import (
+    ChatledgerError,
+    InvalidValueError,
+    LedgerClosedError,
+    LogUnavailableError,
+    PayloadTooLargeError,
+)
+from chatledger.domain.limits import MAX_COMMIT_EVENTS
+from chatledger.domain.log.codec import EncodedEvent, encode_events
 from chatledger.projections.index import Index
+from chatledger.projections.log.holds import under_holds
+from chatledger.projections.log.kinds import StoredStream, StreamKind
 from chatledger.projections.projector import Projector
+from chatledger.projections.snapshot import Snapshot
 
+from ..log.envelope import clock_ms, current, draw_salts
 from ..log.port import Appends, EventLog
-from .commands import Command, Decided, EventLimits, QueuedCommand
+from .commands import EventKind, EventLimits, View
 
 _MOST: Final = 64
 """So many commands are carried out together, at most: who comes next waits for all of them."""
 _logger = logging.getLogger(__name__)
+
+
+class Decided(NamedTuple):
+    """
+    What was decided on one state of a stream.
+
+    Args:
+        position: How far the index was then.
+        expected_position: The position of the last event of the stream then.
+        encoded: The events to be written; none when there is nothing to do.
+        is_large: Whether large data are stored with them, which nobody else should wait for.
+        known: Where the events are, first and last, when a command of this id was carried out before.
+        refusal: What the decision raised. A value, for the state may be behind what was on the log when the call began: whether
+            it is the answer, or is decided again, says `Store.execute`.
+    """
+
+    position: int
+    expected_position: int = 0
+    encoded: Sequence[EncodedEvent] = ()
+    is_large: bool = False
+    known: tuple[int, int] | None = None
+    refusal: ChatledgerError | None = None
+
+    def written_at(self, positions: Sequence[int]) -> list[Recorded]:
+        """Return the events, as the log has them at these positions."""
+        return [Recorded(at, event.event, event.hash) for at, event in zip(positions, self.encoded, strict=True)]
+
+
+class Command(NamedTuple):
+    """
+    A decision to be made and written.
+
+    Args:
+        stream: The id of the chat, or other stream, that it is about.
+        streams, key: Its kind, and what it is known by there.
+        decide: Returns what is to be written, from the stream's state and the time in ms.
+        kind: The event that the decision writes first; None for one that heeds no command id.
+        view: Limits the snapshot to what the caller may see.
+    """
+
+    stream: str
+    streams: StreamKind[Any]
+    key: str
+    decide: Callable[[Any, int], list[Body]]
+    kind: EventKind | None
+    view: View | None = None
+
+    def decided(self, snapshot: Snapshot, limits: EventLimits) -> Decided:
+        """Read the state and decide on it, unless the command was carried out before."""
+        position = snapshot.state.position
+        try:
+            seen = snapshot if self.view is None else self.view(snapshot)
+            state: StoredStream = seen.stream(self.streams, self.key)
+            head, envelope = stream_head(state), current()
+            if self.kind is not None and envelope.command_id:
+                tombstone = state.tombstone
+                if tombstone is not None and tombstone.command_id == envelope.command_id:
+                    return Decided(position, known=(tombstone.head.position, tombstone.head.position))
+                known = state.command(envelope.command_id)
+                if known is not None:
+                    return Decided(position, known=known)
+            now = max(clock_ms(), head.occurred_at)  # clocks go back, a chat's events do not
+            encoded = encode_events(
+                under_holds(snapshot, state, self.key, self.decide(state, now)),
+                stream_id=self.stream,
+                version=head.version,
+                previous_hash=head.hash,
+                occurred_at=now,
+                event_ids=map(str, iter(uuid.uuid4, None)),
+                salts=draw_salts(),
+                envelope=envelope,
+                limit_bytes=limits.event_bytes,
+                message_limit_bytes=limits.message_bytes,
+            )
+            if len(encoded) > MAX_COMMIT_EVENTS:
+                msg = f"one call on chat {self.stream!r} takes {len(encoded):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
+                raise InvalidValueError(msg)
+        except ChatledgerError as error:
+            return Decided(position, refusal=error)
+        return Decided(position, head.position, encoded, any(event.large for event in encoded))
+
+
+class Adoption(NamedTuple):
+    """
+    Events of another log, to be written as they are.
+
+    Args:
+        stream, streams, key: As of a `Command`.
+        take: Returns the events that follow a state of the stream, none where it has them.
+    """
+
+    stream: str
+    streams: StreamKind[Any]
+    key: str
+    take: Callable[[Any], Sequence[EncodedEvent]]
+    kind: None = None
+
+    def decided(self, snapshot: Snapshot, limits: EventLimits) -> Decided:
+        """Return what is to be written, and where."""
+        position = snapshot.state.position
+        try:
+            state = snapshot.stream(self.streams, self.key)
+            encoded = self.take(state)
+            largest = max((len(event.state) for event in encoded), default=0)
+            if largest > limits.event_bytes:
+                raise PayloadTooLargeError(self.stream, size_bytes=largest, limit_bytes=limits.event_bytes)
+        except ChatledgerError as error:
+            return Decided(position, refusal=error)
+        return Decided(position, stream_head(state).position, encoded, any(event.large for event in encoded))
+
+
+class QueuedCommand:
+    """
+    A command that another thread carries out, with what comes of it; that thread fills it, and its caller reads it afterwards.
+
+    Args:
+        command: What is asked.
+        on_end: Called in the thread that carries it out when it is over, in place of `wait`.
+
+    Attributes:
+        decided: What was decided, from before it is sent. What the log says of it then is final.
+        written: The events, once the log has acknowledged them.
+        error: What the log or the index said.
+    """
+
+    def __init__(self, command: Command | Adoption, on_end: Callable[[], object] | None = None) -> None:
+        self.command, self.context = command, copy_context()  # of the caller, in whose place another thread decides
+        self.decided: Decided | None = None
+        self.written: list[Recorded] = []
+        self.error: Exception | None = None
+        self._is_ended = self._is_left = False
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._on_end = on_end or self._done.release
+
+    def end(self, error: Exception | None = None) -> None:
+        """Let the caller go on."""
+        self.error, self._is_ended = error, True
+        self._on_end()
+
+    def leave(self) -> None:
+        """Let the caller carry it out alone; nothing was written."""
+        self.decided, self._is_left = None, True
+        self.end()
+
+    def give_up(self) -> None:
+        """End it, if it is not, because something went wrong that it had no part in."""
+        if self._is_ended:
+            return
+        if self.decided is None or not self.decided.encoded:
+            self.leave()
+            return
+        msg = f"chat {self.command.stream!r}: writing was interrupted. The outcome is unknown; retrying is safe"
+        self.end(LogUnavailableError(msg))
+
+    def wait(self) -> Decided | None:
+        """Wait until another thread has carried it out; raises what came of it. None when the caller is to do it."""
+        self._done.acquire()
+        error, self.error = self.error, None
+        if error is None:
+            return None if self._is_left else self.decided
+        try:
+            raise error
+        finally:
+            del error  # it refers to this frame
 
 
 class GroupCommit:
@@ -63,7 +243,9 @@ class GroupCommit:
         """When something was written last, by the monotonic clock; now, while something is."""
         return time.monotonic() if self._somebody_writes else self._last_write_s
 
-    def carry_out(self, command: Command, begun: QueuedCommand | None = None) -> tuple[Decided, list[Recorded]]:
+    def carry_out(
+        self, command: Command | Adoption, begun: QueuedCommand | None = None
+    ) -> tuple[Decided, list[Recorded]]:
         """
         Decide, write and apply; returns what was decided, and the events, which are none when there was nothing to write.
 

@@ -16,7 +16,7 @@ from chatledger.domain.errors import (
 from chatledger.domain.search.embedding import Embedding
 from chatledger.projections.generations import Erasure
 from chatledger.projections.lmdb.environment import Transaction
-from chatledger.projections.lmdb.pages import PageError
+from chatledger.projections.lmdb.page_check import PageError
 
 from .vector_folders import VectorFolders, read, update
 
@@ -102,10 +102,11 @@ class Meaning:
     # Erasing
 
     def forget(self, erasures: Sequence[Erasure]) -> None:
-        """Remove the vectors of deleted chats, whichever process embedded them; `scrub` removes them from the files."""
+        """Remove the vectors of deleted chats and redacted messages, whichever process embedded them; `scrub` removes them from the files."""
         if not erasures:
             return
-        chat_nos = [erasure.first_position for erasure in erasures]
+        chat_nos = [erasure.first_position for erasure in erasures if not erasure.targets]
+        messages = {(erasure.first_position, number) for erasure in erasures for _, number in erasure.messages}
         for vectors in self._folders.all():
             try:
                 about = read(vectors, vectors.about)
@@ -113,7 +114,8 @@ class Meaning:
                 dimensions = about.dimensions
 
                 def change(txn: Transaction, vectors: "VectorIndex" = vectors, dimensions: int = dimensions) -> bool:
-                    return vectors.forget_chats(txn, chat_nos, dimensions)
+                    has_any = vectors.forget_messages(txn, messages, dimensions) if messages else False
+                    return vectors.forget_chats(txn, chat_nos, dimensions) or has_any
 
                 update(vectors, change)
             except CorruptStateError as error:

@@ -35,7 +35,7 @@ from chatledger.domain.errors import (
 from chatledger.domain.wire import Value
 from chatledger.projections.lmdb.environment import make_folder
 from chatledger.projections.log.kinds import kind_of
-from chatledger.projections.snapshot import Refuse, refuse_nothing
+from chatledger.projections.snapshot import Refuse
 
 from ..log.envelope import clock_ms
 from ..log.nats_server.directory import write_private
@@ -139,11 +139,11 @@ class Quarantine:
             stream.id: stream for note in self.notes().values() for stream in note.streams if stream.restored_at is None
         }
 
-    def refusal(self) -> Refuse:
-        """Return a function that raises `QuarantinedError` for these streams."""
+    def refusal(self) -> Refuse | None:
+        """Return a function that raises `QuarantinedError` for these streams; None where there are none."""
         refused = self.refused()
         if not refused:
-            return refuse_nothing
+            return None
         words = {name: describe_quarantined(folder, stream) for name, (folder, stream) in refused.items()}
         return QuarantineRefusal(words, tuple(stream for _, stream in refused.values()))
 

@@ -1,16 +1,24 @@
 """Reading the log for whoever asks for events: what the index has seen there must be there, and what is new must follow it."""
 
+import contextlib
+import logging
 import math
+import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
-from typing import Self
+from typing import Final, Self
+
+import lmdb
 
 from chatledger.domain.chat.events import Recorded, StreamDeleted
+from chatledger.domain.chat.redaction import without_content
 from chatledger.domain.chat.state import StreamHead, stream_head
-from chatledger.domain.errors import ChainIntegrityError, CorruptStateError
+from chatledger.domain.errors import ChainIntegrityError, ChatledgerError, CorruptStateError
 from chatledger.domain.log.tombstones import is_foreign
+from chatledger.domain.values import Message
+from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.index import COMMIT_PAGES, Index
 from chatledger.projections.log.entries import Compared, LogEntry, compare, compare_stream, living_stream
 from chatledger.projections.log.kinds import kind_of
@@ -18,6 +26,105 @@ from chatledger.projections.projector import Projector
 from chatledger.projections.snapshot import Snapshot
 
 from ..log.port import READ_PAGE, EventLog
+
+QUIET_S: Final = 0.01
+_FOLLOW_S: Final = 5.0
+_OTHERS_S: Final = 0.002
+"""So long after its event is on the log, another process that shares the index has mostly applied it."""
+_TIDY_S: Final = 4.0
+_SETTLED_S: Final = 0.1
+_MERGE_S: Final = 1.0
+"""The search index is merged once nothing came for so long, and this often while something does."""
+_MERGE_PAUSE_S: Final = 0.005
+"""Between steps of merging the search index, so that other processes come to write."""
+_logger = logging.getLogger(__name__)
+
+
+class Follower(threading.Thread):
+    """
+    Follows a log until `closing` is set.
+
+    Args:
+        log, index, projector: What is followed, and kept up with it.
+        tidy: Called every few seconds.
+        last_write_s: When this process wrote last, by the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        index: Index,
+        projector: Projector,
+        closing: threading.Event,
+        *,
+        tidy: Callable[[], object],
+        last_write_s: Callable[[], float],
+    ) -> None:
+        super().__init__(name="chatledger-follower", daemon=True)
+        self._log, self._index, self._projector = log, index, projector
+        self._closing, self._tidy, self._last_write_s = closing, tidy, last_write_s
+
+    def run(self) -> None:
+        """Take in what others write."""
+        pause, tidied_s, merged_s = 0.05, time.monotonic(), 0.0
+        is_merge_due = True
+        while not self._closing.is_set():
+            try:
+                position = self._index.state.position
+                is_news = self._log.wait(position, _SETTLED_S if is_merge_due else _FOLLOW_S)
+                if is_news:
+                    # Each write of ours takes in all that stands before it. Following it too would double its cost (960
+                    # to 1,440 us for one append), so this thread waits until we pause.
+                    while not self._is_quiet and not self._closing.is_set():
+                        self._closing.wait(QUIET_S)
+                    # The processes of a directory share its index, and the one that wrote is about to apply it: applying it
+                    # here would keep that one waiting for the lock. A feed of this process shows it meanwhile.
+                    self._closing.wait(_OTHERS_S)
+                    if self._index.state.position == position:
+                        self._take_in(position)
+                    is_merge_due = True
+                # Not after each event: a step takes the lock of the index, which the processes of a directory share.
+                if is_merge_due and (not is_news or time.monotonic() - merged_s > _MERGE_S):
+                    self._merge_search()
+                    merged_s, is_merge_due = time.monotonic(), False
+                if time.monotonic() - tidied_s > _TIDY_S:
+                    tidied_s = time.monotonic()
+                    self._tidy()
+                pause = 0.05
+            except (ChatledgerError, lmdb.Error) as error:
+                if self._closing.is_set():
+                    return
+                # Commands and `sync` meet the same error and raise it; here it must not end the thread for good. A damaged page
+                # of the index is met by what merges and tidies too.
+                _logger.warning("following the log: %s", error)
+                self._closing.wait(pause)
+                pause = min(pause * 2, 5.0)
+
+    def _take_in(self, position: int) -> None:
+        """Apply what others wrote after a position: what came while this thread waited, without a request, or else what the log has."""
+        news = list(self._log.news(position)) if self._log.is_dense else []
+        # A commit is applied as a whole.
+        while news and news[-1].event.rest:
+            news.pop()
+        page = self._projector.without_remains(news)
+        with contextlib.suppress(
+            ChainIntegrityError
+        ):  # `catch_up` knows whether an erasure that is under way explains it
+            if page and self._index.apply(page, after=position):
+                return
+        self._projector.catch_up()
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether this process has not written for a moment."""
+        return time.monotonic() - self._last_write_s() >= QUIET_S
+
+    def _merge_search(self) -> None:
+        """Merge the search index, step by step, as long as this process does not write."""
+        while self._is_quiet and self._index.merge_search():
+            if self._closing.wait(_MERGE_PAUSE_S):
+                return
+
 
 ReadLog = Callable[[int], Sequence[Recorded]]
 """The events after a position: a page of whole commits, empty at the end of the log."""
@@ -69,9 +176,7 @@ class ReadAhead:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.shutdown(cancel_futures=True)
 
 
@@ -102,6 +207,9 @@ class CheckedReading:
             LogUnavailableError: It is not among what was read, and no majority of the servers says whether it is there.
         """
         is_sure = False
+        # Before the log is read: what is rewritten meanwhile was noted by then, or had not happened when this call began.
+        with self._index.snapshot() as snapshot:
+            pending = snapshot.pending_slots()
         while True:
             seen, page = 0, self._news(after) if is_woken and stream_id is None else ()
             is_news = bool(page)
@@ -120,8 +228,22 @@ class CheckedReading:
                 continue
             kept = self._kept(page, compared)
             if kept or not page:
-                return kept
+                return self._redacted(kept, pending)
             after = page[-1].position
+
+    def _redacted(self, events: Sequence[Recorded], pending: Mapping[int, set[int]]) -> Sequence[Recorded]:
+        """Return events without what was redacted since, whether or not the log has it still; they say when and why."""
+        if not any(recorded.event.redacted or recorded.position in pending for recorded in events):
+            return events
+        with self._index.snapshot() as snapshot:
+            shown = list(events)
+            for at, recorded in enumerate(events):
+                if recorded.event.redacted or recorded.position in pending:
+                    stream = kind_of(recorded.chat_id).read(snapshot.tables, snapshot.txn, recorded.chat_id)
+                    slots = pending.get(recorded.position, ())
+                    message = stream.message if isinstance(stream, IndexedChat) else dict[str, Message]().get
+                    shown[at] = without_content(recorded, slots, message, stream.pseudonym, stream.owner)
+            return shown
 
     def is_indexed(self, position: int, event_hash: bytes) -> bool:
         """

@@ -15,10 +15,19 @@ from typing import Any, Final
 
 from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import stream_head
-from chatledger.domain.errors import AccessDeniedError, ChainIntegrityError, LogUnavailableError, OtherShareError
+from chatledger.domain.errors import (
+    AccessDeniedError,
+    ChainIntegrityError,
+    InvalidValueError,
+    LogUnavailableError,
+    OtherShareError,
+)
+from chatledger.domain.holds import hold_key
+from chatledger.domain.legal_hold import HoldKind, LegalHold
 from chatledger.domain.log.shares import UNSHARED, Share, bucket_of
-from chatledger.domain.versioned.keys import THREAD_PREFIX
+from chatledger.domain.versioned.keys import ITEM, THREAD_PREFIX
 from chatledger.projections.index import Index
+from chatledger.projections.log.holds import find_hold
 from chatledger.projections.log.kinds import Decision, R, StreamKind, kind_of
 from chatledger.projections.snapshot import Snapshot
 
@@ -30,7 +39,17 @@ _MOST_GUESTS: Final = 16
 """So many chats of other shares stay ready to be written to."""
 _COUNTS: Final = 10
 """So often the events are counted, while others write."""
-_FORGOES: Final = ("anchor", "backup", "repair")
+_FORGOES: Final = (
+    "anchor",
+    "backup",
+    "hold",
+    "holds",
+    "release",
+    "remove_retention",
+    "repair",
+    "retention",
+    "set_retention",
+)
 """Tasks that concern the log as a whole."""
 
 
@@ -118,7 +137,7 @@ class ShareStore(Store):
     def __init__(self, log: EventLog, index: Index, *, share: Share, **settings: Any) -> None:
         self._share, self._settings = share, settings
         self._guests = Guests(self._guest)
-        index.refuse = _refuse_threads
+        index.refuse, index.hold_elsewhere = _refuse_threads, self._hold_elsewhere
         super().__init__(log, index, **settings)
         try:
             self._check_count()
@@ -152,8 +171,26 @@ class ShareStore(Store):
         folder = self.scratch.take()
         log = self.log.stream_alone(stream_id)
         index = Index(folder.path, identity=log.identity)
+        index.hold_elsewhere = self._hold_elsewhere
         limits = {name: self._settings[name] for name in ("max_event_bytes", "max_message_bytes")}
         return Store(log, index, scratch=self.scratch, on_close=(folder.remove,), is_following=False, **limits)
+
+    def _hold_elsewhere(self, kind: HoldKind, some_id: str) -> LegalHold | None:
+        """
+        Return the hold on a user or a chat, wherever the item that it is lies among the shares; None for none.
+
+        That is not followed, so the log is asked: once for each stream that begins or is destroyed here.
+        """
+        try:
+            stream_id = ITEM.stream_of(hold_key(kind, some_id))
+        except InvalidValueError:
+            return None  # too long an id for a hold
+        if self.log.bucket(stream_id) is None:
+            return None
+        with self._guests.store(stream_id) as guest:
+            guest.projector.catch_up()
+            with guest.index.snapshot() as snapshot:
+                return find_hold(snapshot.txn, snapshot.tables, kind, some_id)
 
     def _other_share(self, stream_id: str) -> Share | None:
         """The share that has a stream; None when it is this one, or there is no such stream."""
@@ -253,7 +290,10 @@ class ShareStore(Store):
     def whole(self, task: str) -> Store:
         """Return this store, but for tasks that need all chats."""
         if task in _FORGOES:
-            msg = f"{task} needs all chats, and this ledger holds share {self._share}; open the ledger without share="
+            msg = (
+                f"{task} needs all chats, and agents' threads, which are in no share; this ledger holds share {self._share}. Open "
+                "the ledger without share="
+            )
             raise AccessDeniedError(msg)
         return self
 

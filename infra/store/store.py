@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import takewhile
 from typing import Final
 
 from chatledger.domain.chat.events import Recorded
@@ -20,10 +21,11 @@ from chatledger.domain.errors import (
     LogUnavailableError,
     UpdateConflictError,
 )
-from chatledger.domain.log.codec import MAX_EVENT_BYTES
+from chatledger.domain.log.codec import MAX_EVENT_BYTES, EncodedEvent
 from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
+from chatledger.domain.log.parts import without
 from chatledger.domain.values import Progress, no_progress
-from chatledger.projections.custom.attached import barred
+from chatledger.projections.custom.records import barred
 from chatledger.projections.generations import IndexState
 from chatledger.projections.index import Index
 from chatledger.projections.lmdb.system_errors import system_errors
@@ -39,20 +41,18 @@ from .commands import (
     NO_CHATS,
     RETRY_S,
     ChatsToRead,
-    Command,
     Decide,
     EventKind,
     EventLimits,
-    QueuedCommand,
     View,
 )
 from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
-from .follower import Follower
-from .group_commit import GroupCommit
+from .group_commit import Adoption, Command, GroupCommit, QueuedCommand
 from .inverting import ProcessInverter, check_processes
 from .meaning import Meaning
-from .reading import CheckedReading, ReadAhead
+from .reading import CheckedReading, Follower, ReadAhead
+from .redactor import Redactor
 from .task_writes import TaskWriteBuffer
 from .temp_folders import Scratch
 
@@ -63,6 +63,8 @@ _CHECKED_ATTEMPTS: Final = 10
 _LOOK_AGAIN_S: Final = 1.0
 """A position that does not come is looked for so often: news may be expected from a server that is cut off."""
 _CLOSED: Final = "the ledger is closed; open it again"
+_FIRST_PAGE: Final = 60
+"""Events of the first page, those after it are larger: who wants a few does not wait until the hashes of a thousand are computed."""
 _logger = logging.getLogger(__name__)
 
 
@@ -78,6 +80,9 @@ class Store:
         witness: Notes how far the log went; closed by `on_close`.
         is_following: Whether what others write is taken in without being asked for.
     """
+
+    redactor: Redactor | None = None
+    """Takes secrets out of what is written, before it is decided on: a repeated call must be found equal to the first one."""
 
     def __init__(
         self,
@@ -213,6 +218,18 @@ class Store:
         command = Command(streams.stream_of(key), streams, key, decide, kind, view)
         return self._carry_out(command, time.monotonic() + timeout_s)
 
+    def adopt(self, streams: StreamKind[R], key: str, take: Callable[[R], Sequence[EncodedEvent]]) -> list[Recorded]:
+        """
+        Write events of another log as they are, again while others write to the stream in between; return those that were written.
+
+        `take` is a pure function of the stream's state, and returns those that follow it. They were checked: what they say is applied.
+
+        Raises:
+            ChatledgerError: What `take` says, or as `execute`.
+        """
+        self.check_open()
+        return self._carry_out(Adoption(streams.stream_of(key), streams, key, take), time.monotonic() + RETRY_S)
+
     def begin(
         self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]], *, view: View | None = None
     ) -> list[Callable[[], list[Recorded]]]:
@@ -242,7 +259,9 @@ class Store:
         self._commits.submit(queued)
         return queued
 
-    def _carry_out(self, command: Command, deadline: float, begun: QueuedCommand | None = None) -> list[Recorded]:
+    def _carry_out(
+        self, command: Command | Adoption, deadline: float, begun: QueuedCommand | None = None
+    ) -> list[Recorded]:
         """Carry out a command, again while it is not certain; the first time it may have begun already."""
         attempts, end, is_confirmed = 0, None, False
         while True:
@@ -330,29 +349,40 @@ class Store:
         return reached
 
     def events(
-        self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
+        self,
+        after: int,
+        *,
+        up_to: int | None = None,
+        stream_id: str | None = None,
+        is_closed: Callable[[], bool] = lambda: False,
     ) -> Iterator[Recorded]:
         """
-        The events that are on the log after a position, whole commits at a time.
+        The events that are on the log after a position, up to another one; not more is read than may be between them.
 
         Raises:
             ChainIntegrityError: The next event is lost, or is not the one that was there.
             LedgerClosedError: The store was closed, or the handle that `is_closed` speaks for.
         """
-        while True:
+        last = 2**63 - 1 if up_to is None else up_to
+        limit = _FIRST_PAGE
+        while after < last:
             self.check_open()
             if is_closed():
                 raise LedgerClosedError(_CLOSED)
-            page = self.page(after, stream_id=stream_id)
+            page = self.page(after, stream_id=stream_id, limit=min(last - after, limit))
             if not page:
                 return
-            yield from page
-            after = page[-1].position
+            # A page ends with a whole commit, which may be after the last position.
+            yield from takewhile(lambda recorded: recorded.position <= last, page)
+            after, limit = page[-1].position, min(4 * limit, READ_PAGE)
 
     def event_bytes(self, position: int) -> bytes | None:
         """The bytes of an event, which its hash is over; None where it was erased."""
         self.check_open()
-        return self.log.event_bytes(position)
+        with self.index.snapshot() as snapshot:
+            slots = snapshot.pending_slots().get(position)
+        event = self.log.event_bytes(position)
+        return event if event is None or not slots else without(event, slots)
 
     def page(
         self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE, is_woken: bool = False

@@ -1,7 +1,6 @@
 """Writes of tasks on their way to the log: they wait for each other, or ride with the checkpoint after them, so that one event stores many."""
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -13,7 +12,8 @@ from weakref import WeakSet
 from chatledger.domain.errors import LogUnavailableError
 from chatledger.domain.log.codec import Envelope
 from chatledger.domain.versioned.content import Piece, Serial, Tree, size_of
-from chatledger.domain.versioned.decide import TaskPut
+from chatledger.domain.versioned.record import TaskPut
+from chatledger.projections.operating_system import call_in_forked_child
 
 from ..log.envelope import current
 
@@ -259,4 +259,4 @@ def _forget_all() -> None:
         buffer.forget()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+call_in_forked_child(_forget_all)

@@ -1,6 +1,5 @@
 """Folders for what is derived from a log and needed for a while; in memory where it must not come onto a disk in clear."""
 
-import fcntl
 import os
 import shutil
 import stat
@@ -12,6 +11,7 @@ from typing import Final
 
 from chatledger.domain.errors import ConfigurationError, ResourceError
 from chatledger.projections.lmdb.system_errors import system_errors
+from chatledger.projections.operating_system import is_own, lock_file, open_folder_lock
 
 RUNTIME_DIR_ENV: Final = "CHATLEDGER_RUNTIME_DIR"
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
@@ -77,7 +77,7 @@ def _private(folder: Path) -> Path:
     except OSError as error:
         msg = f"{folder} cannot be made: {error}"
         raise ConfigurationError(msg) from error
-    if not stat.S_ISDIR(stats.st_mode) or stats.st_uid != os.geteuid() or stat.S_IMODE(stats.st_mode) & 0o077:
+    if not stat.S_ISDIR(stats.st_mode) or not is_own(stats) or stat.S_IMODE(stats.st_mode) & 0o077:
         msg = f"{folder} is not a private folder of this user (mode 0700); remove it, or find out who made it"
         raise ConfigurationError(msg)
     return folder
@@ -95,8 +95,8 @@ class ScratchFolder:
 
     def remove(self) -> None:
         """Remove it with all that is in it; calling it again does nothing."""
+        self.release()  # before: on Windows a file that is open cannot be removed
         shutil.rmtree(self.path, ignore_errors=True)
-        self.release()
 
     def release(self) -> None:
         """Leave it to others."""
@@ -161,7 +161,7 @@ class Scratch:
     def _abandoned(self) -> Iterator[ScratchFolder]:
         for path in Path(self.base or tempfile.gettempdir()).glob(f"{_PREFIX}*"):
             try:
-                scratch = ScratchFolder(path, _lock(path)) if path.lstat().st_uid == os.geteuid() else None
+                scratch = ScratchFolder(path, _lock(path)) if is_own(path.lstat()) else None
             except OSError:
                 continue
             if scratch is not None:
@@ -170,9 +170,9 @@ class Scratch:
 
 def _lock(path: Path) -> int:
     """A descriptor that holds the lock of a folder. `BlockingIOError` when somebody has it, `FileNotFoundError` when it is gone."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = open_folder_lock(path)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(descriptor)
         path.stat()
     except BaseException:
         os.close(descriptor)

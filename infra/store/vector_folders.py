@@ -1,7 +1,6 @@
 """The folders of vectors beside an index: one for each embedding, opened when it is needed, dropped when another replaces it."""
 
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
@@ -16,6 +15,7 @@ from chatledger.domain.errors import ChatledgerError, CorruptStateError, LedgerC
 from chatledger.domain.search.embedding import Embedding
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.system_errors import explained, unusable
+from chatledger.projections.operating_system import OPEN_FLAGS, lock_file
 
 if TYPE_CHECKING:
     from chatledger.projections.meaning.vector_index import VectorIndex
@@ -72,9 +72,9 @@ class VectorFolders:
         The kernel frees the lock of a killed process.
         """
         folder = self._root / embedding.key
-        descriptor = os.open(folder / "embedding", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(folder / "embedding", os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor)
         except OSError:
             os.close(descriptor)
             return None
@@ -165,9 +165,9 @@ def _open_folder(path: Path) -> "VectorIndex":
 @contextlib.contextmanager
 def _exclusively(path: Path) -> Generator[bool]:
     """Whether nobody else has an environment open, and keep others waiting."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDWR | OPEN_FLAGS)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(descriptor)
     except BlockingIOError:
         yield False
     else:

@@ -6,7 +6,6 @@ import itertools
 import json
 import random
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -470,7 +469,7 @@ def _kill_writer(driver: str, folder: str, number: int, after_s: float) -> None:
         process.stdout.readline()  # it has begun to write
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(after_s)
-        process.send_signal(signal.SIGKILL)
+        process.kill()
 
 
 def _load(driver: str) -> AdapterDriver:

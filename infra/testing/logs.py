@@ -12,6 +12,7 @@ from typing import Final
 from chatledger.domain.chat.events import Body, ChatCreated, ChatUpdated, MessagesAppended, Recorded
 from chatledger.domain.errors import ConfigurationError
 from chatledger.domain.log.codec import NO_HASH, EncodedEvent, Envelope, encode_events
+from chatledger.domain.log.parts import without
 from chatledger.domain.values import Message
 
 from ..log.bookmarks import Bookmark
@@ -145,8 +146,7 @@ def _check_large_data(log: EventLog) -> None:
     chat = _Chat(log)
     chat.append(1)
     text = "x" * _LARGE_CHARACTERS  # more than an event holds itself: stored beside it
-    message = Message(id=str(uuid.uuid4()), chat_id=chat.id, name="user", data=text, created_at=0)
-    log.append(chat.id, chat.encode(MessagesAppended((message,))), expected_position=chat.position)
+    log.append(chat.id, chat.encode(MessagesAppended((chat.message(text),))), expected_position=chat.position)
     (recorded,) = log.read_stream(chat.id, after=0, after_version=1)
     body = recorded.body
     texts = [message.text for message in body.messages] if isinstance(body, MessagesAppended) else []
@@ -170,6 +170,52 @@ def _check_erasing(log: EventLog) -> None:
         expect(3, len(log.read(0)), "reading passes over what was erased")
         expect(end, log.last_position(), "erasing does not move the end")
     require(gone.append(1)[0] > end, "positions of erased events are not used again")
+
+
+def _check_rewriting(log: EventLog) -> None:
+    """Content is taken away from an event: it stays in its place, with its hash, however it is read."""
+    chat, other = _Chat(log), _Chat(log)
+    chat.append(1)
+    commit = chat.encode(MessagesAppended(tuple(chat.message(data) for data in ("a", "b", "c"))))
+    (position,) = chat.write(commit)
+    other.append(1)
+    chat.append(2)
+    before = log.read(0)
+    require(log.rewrite(position, [3, 5]), "an event is rewritten")
+    # By somebody who does not know of the others, whose content must not come back; and once more, as after a crash.
+    require(log.rewrite(position, [7]) and log.rewrite(position, [3]), "it is rewritten again")
+    bare = without(commit[0].state, [3, 5, 7])
+    expect(bare, log.event_bytes(position), "the slots that were named have commitments, and the others their content")
+    expect(_hashes(before), _hashes(log.read(0)), "reading the log gives an event that was rewritten, with its hash")
+    expect(_hashes(before), _hashes(_paged(lambda after: log.read(after, 1))), "so does reading it in pages")
+    records = [log.decode(record) for record in log.stored(0)]
+    expect(_hashes(before), _hashes(records), "so does reading its records")
+    ours = [recorded for recorded in before if recorded.chat_id == chat.id]
+    expect(_hashes(ours), _hashes(log.read_stream(chat.id, after=0)), "so does reading its stream")
+    expect(
+        _hashes(ours), _hashes(_paged(lambda after: log.read_stream(chat.id, after=after, limit=1))), "in pages, too"
+    )
+    expect(_hashes(ours[1:]), _hashes(log.read_stream(chat.id, after=0, after_version=1)), "and from a version")
+    recorded = log.event_at(position)
+    expect((3, 5, 7), recorded and recorded.event.redacted, "an event says what was taken away from it")
+    expect(len(before), log.count() or len(before), "an event that was rewritten is counted once")
+    last = chat.position
+    try:
+        log.rewrite(last, [1])
+    except ValueError:
+        pass
+    else:
+        require(
+            holds=False, rule="the last event of a stream, behind which nobody would notice a hole, is not rewritten"
+        )
+    with log.erasing():
+        log.erase(chat.id, first_position=1, before=last)
+    expect(None, log.event_at(position), "an event that was rewritten is erased with its stream")
+    expect(
+        [last], [recorded.position for recorded in log.read_stream(chat.id, after=0)], "and its stream passes over it"
+    )
+    require(not log.rewrite(position, [3]), "what was erased is not rewritten")
+    expect(None, log.event_at(position), "and does not come back")
 
 
 def _check_late_commits_on_what_was_erased(log: EventLog) -> None:
@@ -267,8 +313,7 @@ def _write_some(chat: "_Chat", *, is_slow: bool) -> None:
     for _ in range(_COMMITS):
         if is_slow:
             data = secrets.token_hex(_SLOW_BYTES // 2)
-            message = Message(id=str(uuid.uuid4()), chat_id=chat.id, name="user", data=data, created_at=0)
-            chat.write(chat.encode(MessagesAppended((message,))))
+            chat.write(chat.encode(MessagesAppended((chat.message(data),))))
         else:
             chat.append(1)
 
@@ -306,6 +351,7 @@ CHECKS: Final[tuple[Callable[[EventLog], None], ...]] = (
     _check_commits_of_several_events_at_the_same_time,
     _check_large_data,
     _check_erasing,
+    _check_rewriting,
     _check_late_commits_on_what_was_erased,
     _check_removing,
     _check_waiting,
@@ -341,6 +387,10 @@ class _Chat:
         """A commit of so many events."""
         begin = [] if self.version else [ChatCreated("u", None, None, str(uuid.uuid4()))]
         return self.encode(*begin, *(ChatUpdated({"title": str(number)}) for number in range(count - len(begin))))
+
+    def message(self, data: str) -> Message:
+        """A message of it."""
+        return Message(id=str(uuid.uuid4()), chat_id=self.id, name="user", data=data, created_at=0)
 
     def append(self, count: int) -> list[int]:
         """Write a commit of so many events; returns their positions."""

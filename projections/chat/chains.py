@@ -16,20 +16,20 @@ import lmdb
 import msgspec
 
 from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.log.parts import list_header
 from chatledger.domain.values import Annotation, Message, PageEntry, Versions
 
 from ..lmdb.cache import RecentMessages
 from ..lmdb.checksums import check_sums, view_without_checksum, without_checksum
 from ..lmdb.environment import Transaction, prefixed
-from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, forks_prefix, once_prefix, page_key, segment_key, turn_key
+from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, once_prefix, place_key, segment_key
 from .forked import SEGMENT, count_short, join_runs, runs_above
-from .packed import from_row_extension
 from .pages import (
     MessagePage,
     Run,
-    array_header,
     bodies_in,
     first_bodies,
+    from_row_extension,
     only_new_collected,
     ordinals_in,
     part_of_page,
@@ -54,7 +54,7 @@ _decode_annotation = msgspec.msgpack.Decoder(tuple[str, Annotation]).decode
 _encode = msgspec.msgpack.Encoder().encode
 _set = msgspec.structs.force_setattr
 _place: Final = Struct(">II")
-_turns: Final = Struct(">IIIQ")
+TURNS: Final = Struct(">IIIQ")
 
 
 class Segment(NamedTuple):
@@ -113,11 +113,6 @@ class TurnBlock(NamedTuple):
             return self.before
         last = place[1] - within + written.bit_length() - 1
         return Turns(self.before.number + written.bit_count(), place[0], last)
-
-    def packed(self) -> bytes:
-        """Return the stored form."""
-        packed: bytes = _turns.pack(*self.before, self.written)
-        return packed
 
 
 class Annotations:
@@ -187,7 +182,7 @@ class Chains:
         """The segment of that number."""
         segment = self._segments.get(number)
         if segment is None:
-            raw = self._txn.get(segment_key(self._chat_no, number), db=self._table)
+            raw = self._txn.get(segment_key(self._chat_no, Tag.SEGMENT, number), db=self._table)
             if raw is None:
                 raise self._missing_segment(number)
             segment = self._segments[number] = Segment._make(SEGMENT.unpack(without_checksum(raw)))
@@ -257,10 +252,10 @@ class Chains:
 
     def turn_block(self, first: Place) -> TurnBlock:
         """The turns of the block of messages that begins at a place."""
-        stored = self._txn.get(turn_key(self._chat_no, first), db=self._table)
+        stored = self._txn.get(place_key(self._chat_no, Tag.TURN, *first), db=self._table)
         if stored is None:
             raise self._missing(first[0])
-        *before, written = _turns.unpack(without_checksum(stored))
+        *before, written = TURNS.unpack(without_checksum(stored))
         return TurnBlock(Turns(*before), written)
 
     def first_turn(self, head: Place) -> Place | None:
@@ -353,7 +348,7 @@ class Chains:
         cursor = self._cursor
         if cursor is None:
             cursor = self._cursor = self._txn.cursor(self._table)
-        wanted = page_key(self._chat_no, number, offset)
+        wanted = place_key(self._chat_no, Tag.PAGE, number, offset)
         # A page is keyed by its first offset: unless this message is the first of one, it is in the page before the next key.
         if not cursor.set_range(wanted) or cursor.key() != wanted:
             cursor.prev()
@@ -387,7 +382,10 @@ class Chains:
 
     def has_segment(self, number: int) -> bool:
         """Whether there is a segment of that number."""
-        return number in self._segments or self._txn.get(segment_key(self._chat_no, number), db=self._table) is not None
+        return (
+            number in self._segments
+            or self._txn.get(segment_key(self._chat_no, Tag.SEGMENT, number), db=self._table) is not None
+        )
 
     def numbered_runs(self, number: int, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
         """
@@ -459,9 +457,9 @@ class Chains:
             yield family, family.index((number, 0))
         below: dict[int, list[Place]] = {}
         start = max(first, 1)
-        prefix = forks_prefix(self._chat_no, (number, 0))[: -_u32.size]
+        prefix = place_key(self._chat_no, Tag.FORK, number, 0)[: -_u32.size]
         cursor = self._txn.cursor(self._table)
-        is_fork = cursor.set_range(forks_prefix(self._chat_no, (number, start - 1)))
+        is_fork = cursor.set_range(place_key(self._chat_no, Tag.FORK, number, start - 1))
         while is_fork and (key := cursor.key()).startswith(prefix):
             offset, segment = _place.unpack_from(key, len(prefix))
             if offset >= last:
@@ -478,17 +476,17 @@ class Chains:
         # Segments are numbered as they begin, so the last fork below a message is its newest child, and a fork is newer than
         # the next message of the segment, which made it a fork.
         while True:
-            prefix = forks_prefix(self._chat_no, (number, 0))[: -_u32.size]
-            has_forks = cursor.set_range(forks_prefix(self._chat_no, (number, offset)))
+            prefix = place_key(self._chat_no, Tag.FORK, number, 0)[: -_u32.size]
+            has_forks = cursor.set_range(place_key(self._chat_no, Tag.FORK, number, offset))
             if not has_forks or not (key := cursor.key()).startswith(prefix):
                 return number, self.segment(number).length - 1
             forked: int = _u32.unpack_from(key, len(prefix))[0]
-            is_followed = cursor.set_range(forks_prefix(self._chat_no, (number, forked + 1)))
+            is_followed = cursor.set_range(place_key(self._chat_no, Tag.FORK, number, forked + 1))
             _ = cursor.prev() if is_followed else cursor.last()
             number, offset = _u32.unpack_from(cursor.key(), len(prefix) + _u32.size)[0], 0
 
     def _forks(self, place: Place) -> Iterator[int]:
-        prefix = forks_prefix(self._chat_no, place)
+        prefix = place_key(self._chat_no, Tag.FORK, *place)
         for key, _ in prefixed(self._txn, self._table, prefix):
             yield _u32.unpack_from(key, len(prefix))[0]
 
@@ -513,7 +511,7 @@ class Chains:
             check_sums([stored for _, stored in rows])
             offsets: list[int] = [_u32.unpack_from(key, len(key) - 4)[0] for key, _ in rows]
             bodies = [first_bodies(row[1], last + 1 - offset) for row, offset in zip(rows, offsets, strict=True)]
-            yield offsets[0], array_header(last + 1 - offsets[0]) + b"".join(bodies)
+            yield offsets[0], list_header(last + 1 - offsets[0]) + b"".join(bodies)
 
     def join_runs(self, runs: Sequence[Run], at: int) -> tuple[int, bytes]:
         """Return how many short runs, from number `at` on, are read together, and the msgpack array of their messages."""
@@ -526,7 +524,7 @@ class Chains:
     def _rows(self, number: int, first: int, last: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield pages as they are stored, with their keys."""
         cursor = self._txn.cursor(self._table)
-        wanted = page_key(self._chat_no, number, first)
+        wanted = place_key(self._chat_no, Tag.PAGE, number, first)
         prefix = wanted[:-4]
         if not cursor.set_range(wanted) or cursor.key() != wanted:
             cursor.prev()
@@ -557,11 +555,11 @@ class Chains:
         for key, value in prefixed(self._txn, self._table, prefix):
             yield _u32.unpack_from(key, len(prefix))[0], unpack_page(key, without_checksum(value))
 
-    def all_places(self) -> Iterator[tuple[Place, str]]:
-        """Every message of the chat as its place and its id."""
+    def all_places(self) -> Iterator[tuple[Place, Message]]:
+        """Every message of the chat with its place, without its chat and its parent."""
         for number, page in self._all_pages():
             for offset, message in enumerate(_decode_page(page.array), page.first_offset):
-                yield (number, offset), message.id
+                yield (number, offset), message
 
     def all_messages(self) -> list[tuple[int, Message]]:
         """Every message of the chat with its number in log order; in the order of segments."""

@@ -7,15 +7,16 @@ from typing import Final
 
 import lmdb
 
+from chatledger.domain.log.parts import list_header
+
 from ..lmdb.checksums import CHECKSUM_BYTES, check_sums
 from ..lmdb.environment import Transaction
-from ..lmdb.keys import NO_SEGMENT, Tag, segment_key
-from .pages import PAGE_MESSAGES, Run, array_header, count_in, first_bodies
+from ..lmdb.keys import NO_SEGMENT, Tag, place_key, segment_key
+from .pages import PAGE_MESSAGES, Run, count_in, first_bodies
 
 SEGMENT: Final = Struct(">IIQIIIII")
 """The stored form of a segment: where it hangs, and the rest of `Segment`."""
 _parents: Final = Struct(f">II{SEGMENT.size - 8}x{CHECKSUM_BYTES}x").iter_unpack
-_page_key: Final = Struct(">QcII").pack
 _MOST_ROWS: Final = 128
 _TOGETHER: Final = 64
 
@@ -51,10 +52,10 @@ def runs_above(
             size = min(2 * size, _MOST_ROWS) if is_used else max(size // 2, 1)
             lowest, used_from = max(number - size + 1, 0), len(runs) - 1
             cursor = txn.cursor(table)
-            is_there = cursor.set_range(segment_key(chat_no, lowest))
+            is_there = cursor.set_range(segment_key(chat_no, Tag.SEGMENT, lowest))
             rows = list(islice(cursor.iternext(keys=False), number - lowest + 1)) if is_there else []
             # Segments have all numbers up to the newest: unless a row is lost, as many rows later is the row of `number`.
-            if not rows or cursor.key() != segment_key(chat_no, number):
+            if not rows or cursor.key() != segment_key(chat_no, Tag.SEGMENT, number):
                 raise missing(number)
             parents = list(_parents(b"".join(rows)))
         number, offset = parents[number - lowest]
@@ -80,7 +81,7 @@ def join_runs(
     txn: Transaction, table: "lmdb._Database", chat_no: int, runs: Sequence[Run], *, rows: Rows, missing: Missing
 ) -> bytes:
     """Return the messages of runs that are beginnings of segments, as one msgpack array."""
-    keys = [_page_key(chat_no, Tag.PAGE, number, 0) for number, _, _ in runs]
+    keys = [place_key(chat_no, Tag.PAGE, number, 0) for number, _, _ in runs]
     stored = txn.cursor(table).getmulti(keys)
     if [key for key, _ in stored] != keys:  # `getmulti` passes over keys that are not there
         stored_keys = {key for key, _ in stored}
@@ -97,4 +98,4 @@ def join_runs(
             for page in following:
                 bodies[at] += first_bodies(page, wanted)
                 wanted -= count_in(page)
-    return array_header(sum(run[2] for run in runs) + len(runs)) + b"".join(bodies)
+    return list_header(sum(run[2] for run in runs) + len(runs)) + b"".join(bodies)

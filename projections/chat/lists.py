@@ -188,8 +188,8 @@ def note_expiry(
     txn: Transaction, tables: Tables, chat_no: int, before: ChatProfile | None, after: ChatProfile | None
 ) -> None:
     """Update the row of a chat whose profile was `before`, and is `after` or gone."""
-    old = None if before is None else before.expires_at
-    new = None if after is None else after.expires_at
+    old = None if before is None else before.ends_at
+    new = None if after is None else after.ends_at
     if old == new:
         return
     if old is not None:
@@ -223,9 +223,23 @@ _DROPPED: Final = b"dropped:"
 
 
 def note_large(txn: Transaction, tables: Tables, chat_no: int, digest: bytes) -> None:
-    """Note that a chat has a message with these data."""
+    """Note that a chat has a message, or one more, with these data."""
+    key = chat_key(chat_no, Tag.LARGE, digest)
+    before = txn.get(key, db=tables.rows)
     txn.put(digest + number(chat_no), b"", db=tables.blobs)
-    txn.put(chat_key(chat_no, Tag.LARGE, digest), b"", db=tables.rows)
+    txn.put(key, number(1 if before is None else to_number(before) + 1), db=tables.rows)
+
+
+def note_less_large(txn: Transaction, tables: Tables, chat_no: int, digest: bytes) -> None:
+    """Note that a message of a chat has these data no more; they may be dropped when no other one has them."""
+    key = chat_key(chat_no, Tag.LARGE, digest)
+    count = to_number(txn.get(key, number(1), db=tables.rows)) - 1
+    if count:
+        txn.put(key, number(count), db=tables.rows)
+        return
+    txn.delete(key, db=tables.rows)
+    txn.delete(digest + number(chat_no), db=tables.blobs)
+    txn.put(_DROPPED + digest, b"", db=tables.meta)
 
 
 def forget_large(txn: Transaction, tables: Tables, chat_no: int) -> None:

@@ -1,23 +1,191 @@
-"""Pages: the stored form of consecutive messages of a segment, and decoding many of them."""
+"""
+Pages: the stored form of consecutive messages of a segment, and decoding many of them.
+
+Messages in rows: as they are packed on the log, with long data compressed, each message by itself.
+
+    90   data of 4 KiB and more, as `domain.packing` packs them: a zstd frame
+
+So reading some messages decompresses those, and no others.
+"""
 
 import contextlib
 import gc
-import os
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from struct import Struct
-from typing import Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
+from chatledger.domain.log.parts import list_header
+from chatledger.domain.packing import from_extension, pack, pack_message, unpack
 from chatledger.domain.values import Message
 
 from ..lmdb.checksums import CHECKSUM_BYTES
-from .messages import UndecodedMessage, decode_lazily, place_lazily
-from .packed import from_row_extension
+from ..operating_system import call_in_forked_child
+from ..zstd import FrameError, compress, decompress
+
+COMPRESSED_FROM: Final = 4096
+"""Shorter data stay as they are: from 1 KiB on rows would take 0.02 of the raw bytes less, and chats of such messages be read five times as slowly."""
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Longer data stay as they are, and no frame that claims to be longer is decompressed."""
+_KEPT: Final = 0.9
+_FRAME: Final = 90
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def compressed(message: Message, body: bytes) -> bytes:
+    """Return the row of a message whose packed form is `body`: with compressed data where that saves a tenth."""
+    if len(body) < COMPRESSED_FROM:
+        return body
+    data = pack(message.data)
+    if not COMPRESSED_FROM <= len(data) <= MAX_BYTES:
+        return body
+    frame = compress(data)
+    if len(frame) > _KEPT * len(data):
+        return body
+    return _encode(msgspec.structs.replace(message, data=msgspec.msgpack.Ext(_FRAME, frame)))
+
+
+def from_row_extension(code: int, data: memoryview) -> Any:
+    """
+    Return the value that an extension in a row stands for: the `ext_hook` of decoders of rows.
+
+    Raises:
+        msgspec.DecodeError: There is no such extension, or it is damaged.
+    """
+    if code != _FRAME:
+        return from_extension(code, data)
+    try:
+        return unpack(decompress(data, MAX_BYTES))
+    except FrameError as error:
+        msg = f"compressed data are damaged: {error}"
+        raise msgspec.DecodeError(msg) from error
+
+
+unpack_row: Final = msgspec.msgpack.Decoder(ext_hook=from_row_extension).decode
+"""Decodes the data of a row. Raises `msgspec.DecodeError` and the like when they are damaged."""
+
+_decode_message: Final = msgspec.msgpack.Decoder(Message, ext_hook=from_row_extension).decode
+
+
+def plain_body(row: bytes) -> bytes:
+    """Return the row of a message with its data not compressed; a damaged row as it is."""
+    # For comparing rows of two indexes: versions of zstd make different frames of the same data.
+    try:
+        return pack_message(_decode_message(row))
+    except DECODE_ERRORS:
+        return row
+
+
+T = TypeVar("T")
+
+_chat_of: Final = vars(Message)["chat_id"].__get__
+_data_of: Final = vars(Message)["data"].__get__
+_lock: Final = threading.Lock()
+
+
+class UndecodedMessage:
+    """
+    The placeholder that lazy messages of a chat hold in place of its id, until their data are decoded.
+
+    Encoders of msgspec read what a message holds, and would write its data as they are stored. They refuse this, which comes first.
+    """
+
+    __slots__ = ("chat_id",)
+
+    def __init__(self, chat_id: str) -> None:
+        self.chat_id = chat_id
+
+
+class _RawDataMessage(Message, frozen=True, kw_only=True, gc=False):
+    """A message with undecoded data: a part of the bytes that it was decoded from, which stay in memory with it."""
+
+    data: msgspec.Raw
+
+
+class LazyMessage(_RawDataMessage, frozen=True, kw_only=True, gc=False):
+    """
+    A message that decodes its data when they are asked for, and is a `Message` like any other from then on.
+
+    Safe for threads. Comparing it, showing it and pickling it ask for its data.
+    """
+
+    # The fields that the properties below hide, under names of their own. Only for code that holds `_lock` or has made the object
+    # just now: at any other time another thread may turn it into a `Message`, which has no such names.
+    held_chat: ClassVar[Any] = vars(Message)["chat_id"]
+    held_data: ClassVar[Any] = vars(Message)["data"]
+
+    @property  # type: ignore[misc]  # it reads as the field does
+    def chat_id(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # as above
+        """The chat."""
+        held: UndecodedMessage | str = _chat_of(self)
+        return held.chat_id if isinstance(held, UndecodedMessage) else held
+
+    @property  # type: ignore[misc]  # as above
+    def data(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]  # as above
+        """
+        Any JSON value.
+
+        Raises:
+            CorruptStateError: They cannot be decoded.
+        """
+        return _data_of(_decoded(self))
+
+    def __eq__(self, other: object) -> bool:
+        return Message.__eq__(_decoded(self), _decoded(other))
+
+    def __ne__(self, other: object) -> bool:  # the struct's own would compare what both hold, undecoded
+        return Message.__ne__(_decoded(self), _decoded(other))
+
+    def __hash__(self) -> int:
+        return Message.__hash__(_decoded(self))
+
+    def __repr__(self) -> str:
+        return Message.__repr__(_decoded(self))
+
+    def __reduce__(self) -> Any:
+        return Message.__reduce__(_decoded(self))
+
+
+def _decoded(message: T) -> T:
+    """Return the object, with its data decoded if it is a lazy message."""
+    if not isinstance(message, LazyMessage):
+        return message
+    with _lock:  # so that all threads get the same data
+        if isinstance(message, LazyMessage):
+            if isinstance(message.held_data, msgspec.Raw):
+                try:
+                    data = unpack_row(message.held_data)
+                except DECODE_ERRORS as error:
+                    msg = (
+                        f"the data of message {message.id!r} of chat {message.chat_id!r} cannot be decoded: {error}; "
+                        "rebuild the index, the log is not affected"
+                    )
+                    raise CorruptStateError(msg) from error
+                _set(message, "held_data", data)
+            _set(message, "held_chat", message.chat_id)
+            # It has no fields that a message has not, so from now on it is read as fast as any message.
+            _set(message, "__class__", Message)
+    return message
+
+
+decode_lazily: Final = msgspec.msgpack.Decoder(list[LazyMessage]).decode
+"""A page of messages, without chat and parent."""
+
+
+def place_lazily(chat: UndecodedMessage, messages: Iterable[Message], parent_id: str | None) -> str | None:
+    """Set chat and parents of lazy messages that follow each other; return the id of the last one."""
+    for message in messages:
+        _set(message, "held_chat", chat)
+        _set(message, "parent_id", parent_id)
+        parent_id = message.id
+    return parent_id
+
 
 PAGE_MESSAGES: Final = 64
 PAGE_BYTES: Final = 16 * 1024
@@ -52,7 +220,7 @@ def pack_page(ordinals: Sequence[int], bodies: Sequence[bytes]) -> bytes:
     The beginnings take two bytes each, or four where the array is longer than two bytes can count.
     """
     count = len(ordinals)
-    header = array_header(count)
+    header = list_header(count)
     starts = list(accumulate(map(len, bodies), initial=len(header)))
     code = "H" if starts.pop() <= _NARROW else "I"
     return b"".join(
@@ -63,13 +231,6 @@ def pack_page(ordinals: Sequence[int], bodies: Sequence[bytes]) -> bytes:
             Struct(f">{count}{code}").pack(*starts),
         )
     )
-
-
-def array_header(count: int) -> bytes:
-    """The start of a msgpack array of `count` elements."""
-    if count < _SHORT_ARRAY:
-        return bytes((0x90 | count,))
-    return b"\xdc" + count.to_bytes(2, "big") if count < 2**16 else b"\xdd" + count.to_bytes(4, "big")
 
 
 def unpack_page(key: bytes, value: bytes) -> MessagePage:
@@ -142,7 +303,7 @@ def part_of_page(page: bytes | memoryview, page_first: int, first: int, last: in
     start_at = (_u16 if width == 2 else _u32).unpack_from
     begin = array + start_at(page, starts + width * start)[0]
     end = starts if stop == count else array + start_at(page, starts + width * stop)[0]
-    return page_first + start, b"".join((array_header(stop - start), page[begin:end]))
+    return page_first + start, b"".join((list_header(stop - start), page[begin:end]))
 
 
 def _width(page: bytes | memoryview, count: int) -> int:
@@ -195,8 +356,7 @@ class _Decoding:
 
 
 _decoding: Final = _Decoding()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_decoding.end_in_child)
+call_in_forked_child(_decoding.end_in_child)
 
 
 @contextlib.contextmanager

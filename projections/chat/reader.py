@@ -8,18 +8,25 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType, structs
 
+from chatledger.domain.chat.events import Body
 from chatledger.domain.chat.members import role_in
+from chatledger.domain.chat.redaction import HEAD_CONTENT
 from chatledger.domain.chat.runs import MessageRun, RegenerationRecord
 from chatledger.domain.chat.state import BranchRecord, ChatProfile, ChatRecord, Role, Tombstone, by_seen, describe_chat
+from chatledger.domain.holds import mark
+from chatledger.domain.legal_hold import LegalHold
 from chatledger.domain.values import Annotation, Branch, Chat, Checkpoint, Member, MemberRole, Message, Versions
 
 from ..lmdb.cache import Caches
-from ..lmdb.checksums import CHECKSUM_BYTES, check_sums, without_checksum
+from ..lmdb.checksums import CHECKSUM_BYTES, check_sums, stored_row, without_checksum
 from ..lmdb.environment import Transaction, prefixed
-from ..lmdb.keys import Tag, branch_number, id_key, number, to_number
+from ..lmdb.keys import Tag, branch_number, id_key, number, slot_key, to_number
 from ..lmdb.tables import Tables
 from .chains import Chains, Place
 from .runs import MESSAGE, REGENERATION, TRIGGER, RunRows
+
+NO_VERSION: Final = 0
+"""In the place of the version of an event: what is known is of a message, whose number in log order stands in the place of the slot."""
 
 
 class BranchRow(BranchRecord, frozen=True, array_like=True):
@@ -58,16 +65,19 @@ class IndexedChat:
 
     is_taken = False
 
-    def __init__(self, tables: Tables, txn: Transaction, chat_id: str, chat_no: int | None) -> None:
+    def __init__(self, tables: Tables, txn: Transaction, chat_id: str, chat_no: int | UnsetType | None = UNSET) -> None:
+        if chat_no is UNSET:
+            chat_no = tables.chat_no(txn, chat_id)
         self.chat_id = chat_id
         self.chat_no = chat_no
         self._prefix = b"" if chat_no is None else number(chat_no)
         self._tables, self._txn = tables, txn
         # Nobody asks for a chat without asking for its record, and an event does so some twenty times.
-        raw = self._row(Tag.RECORD)
-        self.record: ChatRecord | None = None if raw is None else _decode_record(without_checksum(raw))
+        row = None if chat_no is None else stored_row(txn, tables.rows, self._prefix + Tag.RECORD)
+        self.record: ChatRecord | None = None if row is None else _decode_record(row)
         """None when there is no such chat."""
         self._profile: ChatProfile | UnsetType | None = UNSET
+        self._branch_rows: dict[str, BranchRow] = {}
         self._chains: Chains | None = None
         self._places: dict[str, Place] = {}
         # A decision asks for the same few messages several times.
@@ -78,9 +88,14 @@ class IndexedChat:
     def profile(self) -> ChatProfile | None:
         """None when there is no such chat."""
         if self._profile is UNSET:
-            raw = self._row(Tag.PROFILE)
-            self._profile = None if raw is None else _decode_profile(without_checksum(raw))
+            row = self._row(Tag.PROFILE)
+            self._profile = None if row is None else _decode_profile(row)
         return self._profile
+
+    @property
+    def name(self) -> str:
+        """The name of the chat in errors."""
+        return f"chat {self.chat_id!r}"
 
     @property
     def stream_id(self) -> str:
@@ -97,24 +112,33 @@ class IndexedChat:
         """The owner; None when there is no such chat."""
         return None if self.profile is None else self.profile.user_id
 
+    @property
+    def holds(self) -> tuple[LegalHold, ...]:
+        """The legal holds on the chat."""
+        return () if self.profile is None else self.profile.holds
+
+    def mark(self, holds: Sequence[LegalHold]) -> list[Body]:
+        """Return the event after which these are the holds on it; none where they are."""
+        return mark(self.record, self.profile, holds)
+
     def role_of(self, user_id: str) -> Role | None:
         """The role of a user in the chat; None for a stranger, and where there is no such chat."""
         return role_in(self.profile, self.member(user_id), user_id)
 
     def member(self, user_id: str) -> Member | None:
         """The member of that name; the owner is none."""
-        raw = None if self.record is None or not self.record.member_count else self._row(Tag.MEMBER, id_key(user_id))
-        return None if raw is None else self._member(raw)
+        row = None if self.record is None or not self.record.member_count else self._row(Tag.MEMBER, id_key(user_id))
+        return None if row is None else self._member(row)
 
     def members(self) -> list[Member]:
         """All members, those first that were added first, ties by name."""
         if self.record is None or not self.record.member_count:
             return []
-        members = [self._member(raw) for _, raw in self._rows(Tag.MEMBER)]
+        members = [self._member(without_checksum(raw)) for _, raw in self._rows(Tag.MEMBER)]
         return sorted(members, key=lambda member: (member.added_at, member.user_id))
 
-    def _member(self, raw: bytes) -> Member:
-        row = _decode_member(without_checksum(raw))
+    def _member(self, stored: bytes) -> Member:
+        row = _decode_member(stored)
         return Member(chat_id=self.chat_id, user_id=row.user_id, role=row.role, added_at=row.added_at)
 
     def check_may_write(self) -> None:
@@ -143,43 +167,42 @@ class IndexedChat:
     @property
     def chat(self) -> Chat | None:
         """The chat with its counts."""
-        return describe_chat(self.record, self.profile)
-
-    def branch_row(self, name: str) -> BranchRow | None:
-        """The stored form of a branch."""
-        raw = self._row(Tag.BRANCH, id_key(name))
-        if raw is None:
-            return None
-        row = _decode_branch(without_checksum(raw))
-        if row.head_message_id is not None and row.place is not None:
-            # The head is the parent of what is appended, and need not be looked up for that.
-            self._places.setdefault(row.head_message_id, row.place)
-        return row
+        line = self._row(Tag.LAST_TEXT)
+        return describe_chat(self.record, self.profile, None if line is None else line.decode())
 
     def branch_record(self, name: str) -> BranchRow | None:
         """The branch of that name as it is kept."""
-        return self.branch_row(name)
+        branch = self._branch_rows.get(name)
+        if branch is None and self.chat_no is not None:
+            row = stored_row(self._txn, self._tables.rows, self._prefix + Tag.BRANCH + id_key(name))
+            if row is None:
+                return None
+            branch = self._branch_rows[name] = _decode_branch(row)
+            if branch.head_message_id is not None and branch.place is not None:
+                # The head is the parent of what is appended, and need not be looked up for that.
+                self._places.setdefault(branch.head_message_id, branch.place)
+        return branch
 
     def numbered_branch(self, number: int) -> BranchRow | None:
         """The branch of that number as it is kept."""
         # Nearly always it is the active one, whose name is at hand.
-        active = None if self.record is None else self.branch_row(self.record.active_branch)
+        active = None if self.record is None else self.branch_record(self.record.active_branch)
         if active is not None and active.number == number:
             return active
         name = self._row(Tag.BRANCH_NAME, branch_number(number))
-        return None if name is None else self.branch_row(without_checksum(name).decode())
+        return None if name is None else self.branch_record(name.decode())
 
     def branch(self, name: str) -> Branch | None:
         """The branch of that name."""
-        row = self.branch_row(name)
+        row = self.branch_record(name)
         return None if row is None else self._branch(row)
 
     def branch_with_id(self, branch_id: str) -> Branch | None:
         """The branch of that id."""
         for chat_no, key in self._tables.branch_keys(self._txn, branch_id):
             if chat_no == self.chat_no:
-                raw = self._row(Tag.BRANCH, key)
-                return None if raw is None else self._branch(_decode_branch(without_checksum(raw)))
+                row = self._row(Tag.BRANCH, key)
+                return None if row is None else self._branch(_decode_branch(row))
         return None
 
     def branches(self) -> list[Branch]:
@@ -203,6 +226,11 @@ class IndexedChat:
         return (((row.created_at, row.name), row.name, row.place) for row in self._branch_list())
 
     @property
+    def read_from(self) -> tuple[Transaction, Tables]:
+        """The transaction and the tables that it is read from."""
+        return self._txn, self._tables
+
+    @property
     def caches(self) -> Caches:
         """Caches beside the index."""
         return self._tables.caches
@@ -219,7 +247,7 @@ class IndexedChat:
             return family.index(at) if at in family else None
 
         record = self.record
-        index = None if record is None else shown_on(self.branch_row(record.active_branch))
+        index = None if record is None else shown_on(self.branch_record(record.active_branch))
         # Mostly the active branch has one of them, which spares reading all branches.
         if index is None:
             shown = map(shown_on, by_seen(self._branch_list()))
@@ -244,13 +272,13 @@ class IndexedChat:
 
     def branches_named_after(self, base: str) -> int:
         """The number of branches that were ever named `base` or beginning with `<base>-v`."""
-        raw = self._row(Tag.NAME_COUNT, id_key(base))
+        raw = self._plain_row(Tag.NAME_COUNT, id_key(base))
         return 0 if raw is None else to_number(raw)
 
     def checkpoint(self, name: str) -> Checkpoint | None:
         """The checkpoint of that name."""
-        raw = self._row(Tag.CHECKPOINT, id_key(name))
-        return None if raw is None else self._checkpoint(_decode_checkpoint(without_checksum(raw)))
+        row = self._row(Tag.CHECKPOINT, id_key(name))
+        return None if row is None else self._checkpoint(_decode_checkpoint(row))
 
     def checkpoints(self) -> list[Checkpoint]:
         """By `created_at`, newest first, ties by name."""
@@ -279,6 +307,11 @@ class IndexedChat:
                 if chat_no == self.chat_no:
                     self._places[message_id] = place
         return self._places.get(message_id)
+
+    def ordinal(self, place: Place) -> int:
+        """Return the number of the message at a place in log order."""
+        ((ordinal, *_),) = self.chains.numbered_runs(place[0], place[1], place[1])
+        return ordinal
 
     def look_up(self, message_ids: Iterable[str]) -> None:
         """Find many messages in one pass over the table, before they are asked for one by one."""
@@ -324,29 +357,44 @@ class IndexedChat:
 
     def chain(self, head_message_id: str, limit: int | None = None) -> list[Message]:
         """The chain of a message of this chat, oldest first; the last `limit` messages of it, all when None."""
-        return self.chains.chain(self._place_of(head_message_id), limit)
+        return self.chains.chain(self.place_of(head_message_id), limit)
 
     def depth(self, message_id: str) -> int:
         """The number of ancestors of a message of this chat."""
-        return self.chains.depth(self._place_of(message_id))
+        return self.chains.depth(self.place_of(message_id))
 
     def ancestor(self, message_id: str, depth: int) -> str:
         """The ancestor of a message of this chat, or the message itself, at a depth that its chain has."""
-        return self.chains.id_at(self.chains.ancestor(self._place_of(message_id), depth))
+        return self.chains.id_at(self.chains.ancestor(self.place_of(message_id), depth))
 
-    def _place_of(self, message_id: str) -> Place:
+    def place_of(self, message_id: str) -> Place:
+        """Return the place of a message that this chat has."""
         place = self.place(message_id)
-        assert place is not None, "only a message of this chat has ancestors in it"
+        assert place is not None, "the chat has the message"
         return place
 
     def newest_leaf(self, message_id: str) -> str:
         """The leaf below a message of this chat that following the newest child each time leads to."""
-        return self.chains.id_at(self.chains.newest_leaf(self._place_of(message_id)))
+        return self.chains.id_at(self.chains.newest_leaf(self.place_of(message_id)))
 
     def command(self, command_id: str) -> tuple[int, int] | None:
         """The positions of the first and the last event of a command that was carried out under that id."""
-        raw = self._row(Tag.COMMAND, id_key(command_id))
+        raw = self._plain_row(Tag.COMMAND, id_key(command_id))
         return None if raw is None else (to_number(raw[:8]), to_number(raw[8:]))
+
+    def pseudonym(self, version: int, slot: int) -> str | None:
+        """The name that stands in the place of another one in the head of an event; None where nothing was replaced."""
+        row = self._row(Tag.PSEUDONYM, slot_key(version, slot))
+        return None if row is None else row.decode() or None
+
+    def has_pseudonym(self, message_id: str) -> bool:
+        """Whether the sender of a message is called otherwise than when it was said."""
+        key = slot_key(NO_VERSION, self.ordinal(self.place_of(message_id)))
+        return self._row(Tag.PSEUDONYM, key) is not None
+
+    def is_unexplained(self, version: int, slot: int) -> bool:
+        """Whether an event lacks what was in a slot of its head, and no event has said what stands there."""
+        return slot <= HEAD_CONTENT and self._row(Tag.PSEUDONYM, slot_key(version, slot)) == b""
 
     def annotation(self, message_id: str) -> Annotation | None:
         """Return the annotation of a message."""
@@ -399,9 +447,11 @@ class IndexedChat:
         return None if rows is None else rows.regeneration(regeneration_id)
 
     def _row(self, tag: bytes, rest: bytes = b"") -> bytes | None:
-        if self.chat_no is None:
-            return None
-        return self._txn.get(self._prefix + tag + rest, db=self._tables.rows)
+        return None if self.chat_no is None else stored_row(self._txn, self._tables.rows, self._prefix + tag + rest)
+
+    def _plain_row(self, tag: bytes, rest: bytes = b"") -> bytes | None:
+        """A row of numbers alone, which have no checksums."""
+        return None if self.chat_no is None else self._txn.get(self._prefix + tag + rest, db=self._tables.rows)
 
     def _rows(self, tag: bytes) -> list[tuple[bytes, bytes]]:
         if self.chat_no is None:
@@ -419,13 +469,19 @@ def read_chats(txn: Transaction, tables: Tables, chat_nos: Sequence[int]) -> lis
     """Return the chats of these numbers, all of which exist."""
     # Rows that are fetched and checked together take half the time of one chat after the other.
     prefixes = [number(chat_no) for chat_no in chat_nos]
-    records, profiles = (
-        [txn.get(prefix + tag, db=tables.rows) or b"" for prefix in prefixes] for tag in (Tag.RECORD, Tag.PROFILE)
+    records, profiles, lines = (
+        [txn.get(prefix + tag, db=tables.rows) or b"" for prefix in prefixes]
+        for tag in (Tag.RECORD, Tag.PROFILE, Tag.LAST_TEXT)
     )
     check_sums(records)
     check_sums(profiles)
+    check_sums([line for line in lines if line])
     chats = (
-        describe_chat(_decode_record(record[:-CHECKSUM_BYTES]), _decode_profile(profile[:-CHECKSUM_BYTES]))
-        for record, profile in zip(records, profiles, strict=True)
+        describe_chat(
+            _decode_record(record[:-CHECKSUM_BYTES]),
+            _decode_profile(profile[:-CHECKSUM_BYTES]),
+            line[:-CHECKSUM_BYTES].decode() if line else None,
+        )
+        for record, profile, line in zip(records, profiles, lines, strict=True)
     )
     return [chat for chat in chats if chat is not None]

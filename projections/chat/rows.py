@@ -178,7 +178,7 @@ def _rows_now(chat: "IndexedChat", before: ChatRows | None) -> ChatRows:
     heads: dict[int, list[str]] = {}
     for name, row in branches:
         heads.setdefault(row, []).append(name)
-    active = chat.branch_row(record.active_branch)
+    active = chat.branch_record(record.active_branch)
     layouts = {} if before is None else _longer(before, order, lengths)
     layout = _laid_out(chat.chains, order, lengths, layouts, None if active is None else active.place)
     return ChatRows(

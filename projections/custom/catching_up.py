@@ -13,11 +13,12 @@ from ..generations import Generation
 from ..index import Index, ReadLog
 from ..lmdb.environment import Transaction
 from ..snapshot import Snapshot
-from .attached import Entry, apply_events
 from .records import (
     BUILDING,
     SERVING,
+    Entry,
     ProjectionRecord,
+    apply_events,
     drop_record,
     forget_record,
     is_deleted,

@@ -103,6 +103,9 @@ class MessageSink(Protocol):
     def drop(self, chat_no: int) -> None:
         """Leave out the messages of a chat."""
 
+    def replace(self, chat_no: int, number: int, body: bytes) -> None:
+        """Take a message in as it is stored now, without its content."""
+
 
 class Caches:
     """

@@ -1,15 +1,16 @@
 """Checksums of rows. LMDB has none, so a flipped bit would be read as if it had been written."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from xxhash import xxh3_64_digest, xxh3_64_intdigest
+from xxhash import xxh3_64_digest
 
 from chatledger.domain.errors import CorruptStateError
 
+if TYPE_CHECKING:
+    import lmdb
+
 CHECKSUM_BYTES: Final = 4
-KEYED_BYTES: Final = 8
-"""The bytes of the checksum before a row that is stored under a key."""
 
 
 def with_checksum(row: bytes) -> bytes:
@@ -35,6 +36,22 @@ def without_checksum(stored: bytes) -> bytes:
     return row
 
 
+def stored_row(txn: "lmdb.Transaction[bytes]", table: "lmdb._Database", key: bytes) -> bytes | None:
+    """
+    Return the row under a key, without its checksum; None where there is none.
+
+    Raises:
+        CorruptStateError: The checksum is wrong.
+    """
+    stored = txn.get(key, db=table)
+    if stored is None:
+        return None
+    row = stored[:-CHECKSUM_BYTES]
+    if xxh3_64_digest(row)[-CHECKSUM_BYTES:] != stored[-CHECKSUM_BYTES:]:
+        raise _damaged()
+    return row
+
+
 def check_sums(stored: Sequence[bytes]) -> None:
     """
     Compare the checksums of many stored rows, in less time than one by one.
@@ -53,21 +70,6 @@ def view_without_checksum(stored: bytes) -> memoryview:
     if xxh3_64_digest(row)[-CHECKSUM_BYTES:] != stored[-CHECKSUM_BYTES:]:
         raise _damaged()
     return row
-
-
-def with_keyed_checksum(key: bytes, row: bytes) -> bytes:
-    """Return a row as it is stored under a key. The checksum covers the key too, so rows that change places are noticed."""
-    return _keyed_checksum(key, row) + row
-
-
-def without_keyed_checksum(key: bytes, stored: bytes) -> bytes | None:
-    """Return the row that was stored under a key; None when the stored bytes are not those that were put there."""
-    row = stored[KEYED_BYTES:]
-    return row if _keyed_checksum(key, row) == stored[:KEYED_BYTES] else None
-
-
-def _keyed_checksum(key: bytes, row: bytes) -> bytes:
-    return xxh3_64_digest(row, xxh3_64_intdigest(key))
 
 
 def _damaged() -> CorruptStateError:

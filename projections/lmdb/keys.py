@@ -1,6 +1,7 @@
 """Keys of the index: ids of up to 2,048 bytes in LMDB's 511, order by time, and rows that lie together by chat."""
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from hashlib import blake2b, sha256
 from struct import Struct
 from typing import Any, Final
@@ -15,7 +16,8 @@ _MAX_TIME: Final = 2**64 - 1
 
 number: Final[Callable[[int], bytes]] = Struct(">Q").pack
 """Packs a number of up to 64 bits so that it sorts by its value."""
-_unpack_u64 = Struct(">Q").unpack
+to_number: Final[Callable[[bytes], int]] = int.from_bytes
+"""Returns the number that `number` packed."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -23,6 +25,8 @@ NO_SEGMENT: Final = 0xFFFFFFFF
 """The parent of root segments."""
 
 
+# An append asks for the keys of the same few ids a dozen times, to decide and to apply.
+@lru_cache(maxsize=4096)
 def id_key(text: str) -> bytes:
     """A key for an id: the 16 bytes of a UUID, the text itself, or the SHA-256 of a long text; no two ids share a key."""
     if len(text) == 36 and text[8] == text[13] == text[18] == text[23] == "-":
@@ -49,12 +53,6 @@ def digest_of_key(key: bytes) -> bytes:
     return sha256(rest).digest()
 
 
-def to_number(packed: bytes) -> int:
-    """The number of `number`."""
-    value: int = _unpack_u64(packed)[0]
-    return value
-
-
 class Tag:
     """The kinds of rows that a chat has; each chat's rows lie together, and go together when it is deleted."""
 
@@ -78,43 +76,27 @@ class Tag:
     ONCE: Final = b"\x12"
     MEMBER: Final = b"\x13"
     BRANCH_NAME: Final = b"\x14"
+    LAST_TEXT: Final = b"\x15"
+    PSEUDONYM: Final = b"\x16"
 
 
 def chat_key(chat_no: int, tag: bytes, rest: bytes = b"") -> bytes:
     """The key of a row of a chat."""
-    return _row(chat_no, tag) + rest
+    return number(chat_no) + tag + rest
 
 
-_row = Struct(">Qc").pack
-_segment = Struct(">QcI").pack
-_located = Struct(">QcII").pack
-_fork = Struct(">QcIII").pack
-_fork_prefix = Struct(">QcII").pack
+segment_key: Final[Callable[[int, bytes, int], bytes]] = Struct(">QcI").pack
+"""Packs the key of a segment's row: chat number, `Tag.SEGMENT`, number of the segment."""
+place_key: Final[Callable[[int, bytes, int, int], bytes]] = Struct(">QcII").pack
+"""
+Packs the key of a row about a place: chat number, tag, segment, offset.
 
-
-def segment_key(chat_no: int, segment: int) -> bytes:
-    """The key of a segment's row."""
-    return _segment(chat_no, Tag.SEGMENT, segment)
-
-
-def page_key(chat_no: int, segment: int, offset: int) -> bytes:
-    """The key of the page of a segment whose first message has that offset."""
-    return _located(chat_no, Tag.PAGE, segment, offset)
-
-
-def fork_key(chat_no: int, parent: tuple[int, int], segment: int) -> bytes:
-    """The key that says: this segment begins below that message."""
-    return _fork(chat_no, Tag.FORK, *parent, segment)
-
-
-def forks_prefix(chat_no: int, parent: tuple[int, int]) -> bytes:
-    """Return the prefix of the fork keys of one message."""
-    return _fork_prefix(chat_no, Tag.FORK, *parent)
-
-
-def turn_key(chat_no: int, place: tuple[int, int]) -> bytes:
-    """The key of the turns of the messages from a place on."""
-    return _located(chat_no, Tag.TURN, *place)
+With `Tag.PAGE` and `Tag.TURN` it is the row of the messages from there on, with `Tag.FORK` the prefix of the fork keys of the message.
+"""
+fork_key: Final[Callable[[int, bytes, int, int, int], bytes]] = Struct(">QcIII").pack
+"""Packs the key that says that a segment begins below a message: chat number, `Tag.FORK`, the place of the message, the segment."""
+slot_key: Final[Callable[[int, int], bytes]] = Struct(">QI").pack
+"""Packs the rest of the key of a slot in the head of an event: version, slot; or of the sender of a message: 0, its number in the chat."""
 
 
 def branch_number(number: int) -> bytes:
@@ -132,9 +114,10 @@ def scopes(user_id: str, metadata: dict[str, Any] | None, members: Iterable[str]
     The lists in which a chat appears: all, its owner's, those of each scalar metadata entry, with and without owner, and one for
     each member.
     """
-    entries: list[Entry | None] = [None]
-    entries += ((key, value) for key, value in (metadata or {}).items() if isinstance(value, str | int | float))
-    own = [scope(user_id=owner, entry=entry) for entry in entries for owner in (None, user_id)]
+    own = [owner_scope(None), owner_scope(user_id)]
+    for entry in (metadata or {}).items():
+        if isinstance(entry[1], str | int | float):
+            own += [scope(entry=entry), scope(user_id=user_id, entry=entry)]
     # A member has one list, whatever the metadata: many members of a chat with many entries would be half a million rows an append.
     return own + [member_scope(member) for member in members]
 
@@ -145,13 +128,18 @@ Entry = tuple[str, str | float]
 
 def scope(*, user_id: str | None = None, entry: Entry | None = None) -> bytes:
     """The list of the chats of an owner, of a metadata entry, or of both. Entries are equal by type: `True` is not `1`."""
-    parts: list[Any] = [user_id]
-    if entry is not None:
-        key, value = entry
-        if isinstance(value, float) and value.is_integer() and -(2**63) <= value < 2**64:
-            value = int(value)  # JSON has one kind of number, so 1.0 and 1 are the same entry
-        parts.extend((key, value))
-    return blake2b(_encode(parts), digest_size=_DIGEST_BYTES).digest()
+    if entry is None:
+        return owner_scope(user_id)
+    key, value = entry
+    if isinstance(value, float) and value.is_integer() and -(2**63) <= value < 2**64:
+        value = int(value)  # JSON has one kind of number, so 1.0 and 1 are the same entry
+    return blake2b(_encode([user_id, key, value]), digest_size=_DIGEST_BYTES).digest()
+
+
+@lru_cache(maxsize=1024)
+def owner_scope(user_id: str | None) -> bytes:
+    """The list of all chats, or of the chats of an owner."""
+    return blake2b(_encode([user_id]), digest_size=_DIGEST_BYTES).digest()
 
 
 def member_scope(member: str) -> bytes:

@@ -21,8 +21,9 @@ from chatledger.domain.errors import CorruptStateError
 
 from ..custom.records import drop_record, drop_rows, load_records, save_record
 from ..generations import Generation, Generations
+from ..operating_system import OPEN_FLAGS, read_at, write_at
 from .environment import Environment, Transaction
-from .pages import (
+from .page_check import (
     BIG,
     BRANCH,
     HEADER_BYTES,
@@ -61,7 +62,7 @@ class PageFile:
         if not IS_KNOWN_LAYOUT:
             msg = "the file of a 32-bit machine"
             raise PageError(msg)
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDWR | OPEN_FLAGS)
         self._bytes = 4096
         self._file_bytes = 0
         self._visited = bytearray()
@@ -175,18 +176,18 @@ class PageFile:
         if not 2 <= number <= snapshot.last_page or depth > _MAX_DEPTH:
             msg = f"a tree with page {number} at depth {depth}"
             raise PageError(msg)
-        return parse_page(number, os.pread(self._fd, self._bytes, number * self._bytes), self._bytes)
+        return parse_page(number, read_at(self._fd, self._bytes, number * self._bytes), self._bytes)
 
     def _clean_tail(self, number: int, value_bytes: int, snapshot: PageSnapshot) -> None:
         start = number * self._bytes
-        pages = count_value_pages(number, os.pread(self._fd, HEADER_BYTES, start), value_bytes, self._bytes)
+        pages = count_value_pages(number, read_at(self._fd, HEADER_BYTES, start), value_bytes, self._bytes)
         end = start + pages * self._bytes
         value_end = start + HEADER_BYTES + value_bytes
         if number + pages - 1 > snapshot.last_page or end > self._file_bytes:
             msg = f"page {number} of a value of {value_bytes} bytes says it has {pages} pages"
             raise PageError(msg)
         rest = end - value_end
-        self._overwrite(value_end, os.pread(self._fd, rest, value_end), bytes(rest))
+        self._overwrite(value_end, read_at(self._fd, rest, value_end), bytes(rest))
 
     def clean_free(self, snapshot: PageSnapshot, *, oldest_reader: int | None) -> bool:
         """
@@ -206,12 +207,12 @@ class PageFile:
         for first, count in _runs(free):
             start, size = first * self._bytes, count * self._bytes
             # The file may end before its last page: pages that were freed before they were written were never there.
-            present = os.pread(self._fd, size, start)
+            present = read_at(self._fd, size, start)
             self._overwrite(start, present, bytes(len(present)))
         # What unfinished transactions wrote behind the last page.
         end, step = (snapshot.last_page + 1) * self._bytes, self._bytes * _RUN_PAGES
         for at in range(end, os.fstat(self._fd).st_size, step):
-            present = os.pread(self._fd, step, at)
+            present = read_at(self._fd, step, at)
             self._overwrite(at, present, bytes(len(present)))
         return is_whole
 
@@ -229,7 +230,7 @@ class PageFile:
             value = page.raw[value_at : value_at + child_or_size]
             if flags & BIG:
                 own_at = parse_number(page.raw, value_at) * self._bytes + HEADER_BYTES
-                value = os.pread(self._fd, min(child_or_size, self._file_bytes), own_at)
+                value = read_at(self._fd, min(child_or_size, self._file_bytes), own_at)
             pages = parse_free_pages(number, value)
             if not all(2 <= page_no <= snapshot.last_page for page_no in pages):
                 msg = f"a list of {len(pages)} free pages on page {number}"
@@ -239,7 +240,7 @@ class PageFile:
     def _overwrite(self, at: int, present: bytes, wanted: bytes | bytearray) -> None:
         if present == wanted:  # mostly: a page that is not written to need not be written back to the disk
             return
-        if os.pwrite(self._fd, wanted, at) != len(wanted):
+        if write_at(self._fd, wanted, at) != len(wanted):
             msg = f"{len(wanted)} bytes at {at} could not be overwritten"
             raise OSError(msg)
         self.cleaned += 1

@@ -1,7 +1,6 @@
 """Errors of the operating system, translated into ours: no room on a disk, no file descriptors, no memory."""
 
 import errno
-import resource
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -11,6 +10,8 @@ from typing import Final
 import lmdb
 
 from chatledger.domain.errors import ChatledgerError, CorruptStateError, LogFullError, ResourceError
+
+from ..operating_system import file_size_limit
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NEAR_BYTES: Final = 1024 * 1024
@@ -40,13 +41,15 @@ def why_full(error: BaseException, file: Path) -> str | None:
     code = _number(error)
     if code not in {*_FULL, errno.EFBIG, errno.EIO}:
         return None
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    limit = file_size_limit()
     try:
         size, free = file.stat().st_size, shutil.disk_usage(file.parent).free
     except OSError:
         return None
-    if code == errno.EFBIG or (limit != resource.RLIM_INFINITY and size > limit - _NEAR_BYTES):
+    if limit is not None and (code == errno.EFBIG or size > limit - _NEAR_BYTES):
         return f"as this process may write no file of more than {limit:,} bytes (ulimit -f)"
+    if code == errno.EFBIG:
+        return "as its file system takes no larger file"
     return f"as the disk is full: {free:,} bytes are left" if code in _FULL or free < _NEAR_BYTES else None
 
 

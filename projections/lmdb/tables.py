@@ -33,7 +33,7 @@ class Tables:
     The handles of the tables of one environment.
 
     `meta` holds the position and whatever else concerns the whole index; `chat_ids` finds chats and tombstones by id,
-    `message_ids` finds messages, and `branch_ids` branches; `order` lists chats by time, `expiry` those that end; `rows` holds what belongs to one chat, chat by chat,
+    `message_ids` finds messages, `copies` their copies, and `branch_ids` branches; `order` lists chats by time, `expiry` those that end; `rows` holds what belongs to one chat, chat by chat,
     and `search` the search index of all chats; `blobs` says which chats have which large data. `versioned` holds what belongs to one versioned value (a thread, a state
     or an item), value by value, with `version_rows` and `version_writes`, which have tables of their own as pages get full where all that
     comes goes last, and `version_lists` the lists over all of them. `states` holds what belongs to one stored state of a graph, state by
@@ -52,6 +52,7 @@ class Tables:
         self.chat_ids = env.table(b"chat_ids")
         self.message_ids = env.table(b"message_ids", dupsort=True)
         self.branch_ids = env.table(b"branch_ids", dupsort=True)
+        self.copies = env.table(b"copies", dupsort=True)
         self.order = env.table(b"order")
         self.rows = env.table(b"rows")
         self.search = env.table(b"search")
@@ -142,6 +143,21 @@ class Tables:
     def drop_location(self, txn: Transaction, message_id: str, chat_no: int, place: Place) -> None:
         """Forget a message."""
         txn.delete(id_key(message_id), _LOCATION.pack(chat_no, *place), db=self.message_ids)
+
+    def put_copy(self, txn: Transaction, original_id: str, chat_no: int, place: Place) -> None:
+        """Note that a message is a copy of another one."""
+        txn.put(id_key(original_id), _LOCATION.pack(chat_no, *place), db=self.copies)
+
+    def drop_copy(self, txn: Transaction, original_id: str, chat_no: int, place: Place) -> None:
+        """Forget a copy."""
+        txn.delete(id_key(original_id), _LOCATION.pack(chat_no, *place), db=self.copies)
+
+    def copies_of(self, txn: Transaction, message_id: str) -> list[tuple[int, Place]]:
+        """Return the places of the copies of a message: (chat number, place)."""
+        cursor = txn.cursor(self.copies)
+        rows = cursor.iternext_dup() if cursor.set_key(id_key(message_id)) else ()
+        locations = [_LOCATION.unpack(row) for row in rows]
+        return [(chat_no, (segment, offset)) for chat_no, segment, offset in locations]
 
     def branch_keys(self, txn: Transaction, branch_id: str) -> Iterator[tuple[int, bytes]]:
         """

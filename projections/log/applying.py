@@ -2,24 +2,54 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
+from msgspec import UNSET
 
-from chatledger.domain.chat.events import Recorded, StreamDeleted
+from chatledger.domain.chat.events import ContentRedacted, Recorded, StreamDeleted
 from chatledger.domain.chat.state import ChatState, StreamHead, StreamRecord, stream_head
-from chatledger.domain.log.tombstones import ForeignMessage, removed_until
+from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.log.tombstones import ForeignMessage, owner_digest, removed_until
+from chatledger.domain.versioned.record import VersionedRecord
 
-from ..chat.earlier import step_of
+from ..chat.reader import IndexedChat
 from ..chat.writer import ChatWriter
-from ..custom.attached import Attached
-from ..generations import Generation, IndexState
+from ..custom.records import Attached
+from ..generations import Erasure, Generation, IndexState
 from ..lmdb.environment import Transaction
-from .entries import FOREIGN_NO, LogEntry, count_between, drop_entries, drop_foreign, put_entries
-from .kinds import StreamWriter, kind_of
-from .stream_trees import TILE, drop_tiles, note_tile
+from ..lmdb.tables import Tables
+from ..versioned.reader import IndexedVersioned
+from ..versioned.writer import VersionedWriter
+from .entries import FOREIGN_NO, NO_STREAM_NO, LogEntry, count_between, drop_entries, drop_foreign, put_entries, step_of
+from .kinds import CHATS, STREAM_KINDS, THREADS, StoredStream, kind_of
+from .stream_trees import TILE, StreamTree, drop_tiles, note_tile
 
 _logger: Final = logging.getLogger(__name__)
+
+
+class StreamWriter(StoredStream, Protocol):
+    """A stream in a write transaction."""
+
+    def apply(self, recorded: Recorded, last: StreamHead | None = None) -> StreamHead:
+        """
+        Apply its next event, and return that as the end of the stream. `last` is the one before it, where the caller has seen that
+        they follow each other.
+
+        Raises:
+            ChainIntegrityError: It does not follow.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Write what was kept back."""
+        ...
+
+
+_WRITERS: Final[dict[str, Callable[[Tables, Transaction, str], StreamWriter]]] = {
+    kind.name: ChatWriter if kind is CHATS else VersionedWriter for kind in STREAM_KINDS
+}
+"""Writers of the events of a stream, by its kind."""
 
 
 def describe_foreign(stream: str, position: int, why: str) -> str:
@@ -52,7 +82,6 @@ class Settings(msgspec.Struct, kw_only=True):
     Settings of how events are applied.
 
     Args:
-        application: The application whose position is tracked.
         partly_erased: Deleted streams that still have events on the log. These are left out, and are to be erased.
         check: Called with the chat as it stands before an event, and the event, which it may refuse.
         watch: Called with each event, and the end of its stream with it.
@@ -61,7 +90,6 @@ class Settings(msgspec.Struct, kw_only=True):
         pass_over: Called with foreign messages.
     """
 
-    application: str
     partly_erased: set[str] = msgspec.field(default_factory=set[str])
     check: Callable[[ChatState, Recorded], None] | None = None
     watch: Callable[[Recorded, StreamHead], None] | None = None
@@ -108,7 +136,7 @@ def apply_events(
             continue
         writer = batch.writers.get(stream)
         if writer is None:
-            writer = batch.writers[stream] = kind_of(stream).write(tables, txn, stream)
+            writer = batch.writers[stream] = _WRITERS[kind_of(stream).name](tables, txn, stream)
         head = stream_head(writer)
         # Asked only where it does not follow at a glance: nearly every event does.
         is_next = event.originator_version == head.version + 1 and event.previous_hash == head.hash
@@ -119,16 +147,15 @@ def apply_events(
             settings.check(writer, recorded)
         if isinstance(body, StreamDeleted):
             batch.take_tombstone(recorded, body, writer, head)
+        elif isinstance(body, ContentRedacted):
+            batch.take_redaction(recorded, body, writer)
         before = writer.record
-        writer.apply(recorded)
-        batch.note_applied(recorded, writer, head, before)
-    for writer in batch.writers.values():
-        writer.flush()
-    batch.put_entries()
+        latest = writer.apply(recorded, head if is_next else None)
+        batch.note_applied(recorded, writer, head, before, latest)
+    batch.flush()
     settings.custom.follow(txn, tables, batch.applied, before=state.position, after=position)
     state = IndexState(position, fresh[-1].hash, missing, state.erased + batch.erased)
     generation.put_state(txn, state)
-    generation.put_tracking(txn, settings.application, position)
     return state
 
 
@@ -164,7 +191,7 @@ class EventBatch:
         if version == head.version + 1:
             return f"it does not name the hash of event {head.version}, which is before it"
         # A hole between the two may be where the missing events stood. Where every position has an entry, none can be missing.
-        self.put_entries()
+        put_entries(self._txn, self._tables, self.entries)
         between = recorded.position - head.position - 1
         if count_between(self._txn, self._tables, head.position, recorded.position) < between:
             return None
@@ -172,33 +199,42 @@ class EventBatch:
 
     def take_foreign(self, recorded: Recorded, why: str) -> None:
         """Pass a foreign message over."""
-        self.entries.append(LogEntry.of(recorded, stream_no=FOREIGN_NO, previous=0))
+        flipped = bytes(byte ^ 0xFF for byte in recorded.hash)
+        self.entries.append(LogEntry(recorded.position, FOREIGN_NO, 0, flipped))
         if recorded.chat_id:
             self._tables.note_foreign(self._txn, recorded.chat_id, recorded.position, why)
         self._settings.pass_over(recorded, why)
 
     def note_applied(
-        self, recorded: Recorded, writer: StreamWriter, head: StreamHead, before: StreamRecord | None
+        self,
+        recorded: Recorded,
+        writer: StreamWriter,
+        head: StreamHead,
+        before: StreamRecord | None,
+        latest: StreamHead,
     ) -> None:
-        """Note an event that was applied: `head` and `before` are those of its stream before it."""
+        """Note an event that was applied: `head` and `before` are those of its stream before it, `latest` is the end of the stream."""
         self.applied.append(recorded)
         record, stream_no = writer.record, writer.stream_no
-        latest = stream_head(writer)
         if latest.size % TILE == 0:
             assert stream_no is not None, "a stream of so many events is alive"
             note_tile(self._txn, self._tables, stream_no, head, recorded, record)
         if self._settings.watch is not None:
             self._settings.watch(recorded, latest)
-        step = step_of(before, recorded, record)
-        self.entries.append(LogEntry.of(recorded, stream_no=stream_no, previous=head.position, step=step))
+        step = step_of(before, recorded, record, writer.read_to if isinstance(writer, ChatWriter) else UNSET)
+        if stream_no is None:  # of a tombstone
+            self.entries.append(LogEntry(recorded.position, NO_STREAM_NO, 0, recorded.hash))
+        else:
+            self.entries.append(LogEntry(recorded.position, stream_no, head.position, recorded.hash, step))
 
     def take_tombstone(self, recorded: Recorded, body: StreamDeleted, writer: StreamWriter, head: StreamHead) -> None:
         """Forget what a tombstone accounts for: the events of its stream, or foreign messages that are removed."""
         # Only events that were not seen here left holes; the others must not excuse losses.
         self.erased += recorded.version - head.version - 1
         if writer.record is not None or recorded.chat_id in self._settings.partly_erased:
-            self._generation.put_erasure(self._txn, recorded)
-        self.put_entries()
+            key = writer.record.key if isinstance(writer.record, VersionedRecord) else ""
+            self._generation.put_erasure(self._txn, recorded, key)
+        put_entries(self._txn, self._tables, self.entries)
         drop_entries(self._txn, self._tables, head.position)
         until = removed_until(recorded.chat_id)
         if until is not None:
@@ -207,7 +243,56 @@ class EventBatch:
         if writer.stream_no is not None:
             drop_tiles(self._txn, self._tables, writer.stream_no)
 
-    def put_entries(self) -> None:
-        """Write the entries."""
+    def take_redaction(self, recorded: Recorded, body: ContentRedacted, writer: StreamWriter) -> None:
+        """Note which slots an event takes the content out of that the log may still have: of a log that is read again, mostly none."""
+        put_entries(self._txn, self._tables, self.entries)  # they say where the events are
+        assert isinstance(writer, ChatWriter | VersionedWriter), "there are no others"
+        if isinstance(writer, ChatWriter):
+            writer.put_messages()
+        redaction = redaction_of(writer, recorded, body)
+        if redaction is not None:  # else the fold refuses it
+            self._generation.put_redaction(self._txn, redaction, is_due=writer.is_to_rewrite(body))
+            writer.take_slots(body, [position for position, _ in redaction.targets])
+
+    def flush(self) -> None:
+        """Write what was kept back."""
+        for writer in self.writers.values():
+            writer.flush()
+        chats = [writer for writer in self.writers.values() if isinstance(writer, ChatWriter)]
+        # Last, and by writers of their own: those of the threads have what stood before in memory.
+        for thread_id in sorted({thread_id for chat in chats for thread_id in chat.threads_with_runs}):
+            VersionedWriter(self._tables, self._txn, THREADS.stream_of(thread_id)).flush()
         put_entries(self._txn, self._tables, self.entries)
-        self.entries.clear()
+
+
+def redaction_of(stream: IndexedChat | IndexedVersioned, recorded: Recorded, body: ContentRedacted) -> Erasure | None:
+    """
+    Return what an event takes away of a stream, by position; None where that has no such messages.
+
+    Raises:
+        ChainIntegrityError: The stream has no such events.
+    """
+    record, stream_no = stream.record, stream.stream_no
+    chat = stream if isinstance(stream, IndexedChat) else None
+    is_known = not body.message_ids if chat is None else all(map(chat.has_message, body.message_ids))
+    if record is None or stream_no is None or not is_known:
+        return None
+    tree = StreamTree(*stream.read_from, stream_no, record.head)
+    first_version = tree.first_version
+    if not all(first_version <= version <= record.head.version for version, _ in body.targets):
+        msg = f"position {recorded.position} redacts events that {stream.name} does not have"
+        raise ChainIntegrityError(msg, chat_id=recorded.chat_id, position=recorded.position)
+    targets = [(tree.entry(version - first_version).position, slots) for version, slots in body.targets]
+    # Names are in no vector and in no live stream: with them nothing of the messages goes.
+    emptied = () if body.takes_names or chat is None else body.message_ids
+    numbered = [(message_id, chat.ordinal(chat.place_of(message_id))) for message_id in emptied] if chat else []
+    return Erasure(
+        recorded.chat_id,
+        stream_no,
+        recorded.position,
+        len(targets),
+        recorded.occurred_at,
+        owner_digest(recorded.chat_id, stream.owner or ""),
+        targets=tuple(targets),
+        messages=tuple(numbered),
+    )

@@ -1,13 +1,21 @@
-"""The entry of each position of the log: the stream that has its event there, and the hash of the event."""
+"""
+The entry of each position of the log: the stream that has its event there, the hash of the event, and the step that it was for a chat.
+
+Steps are counted back from the present: so a chat is described as it stood at an earlier moment.
+"""
 
 from collections.abc import Collection, Sequence
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from chatledger.domain.chat.events import Recorded, StreamDeleted
+from chatledger.domain.chat.events import ChatUpdated, MessagesAnnotated, Recorded, StreamDeleted
+from chatledger.domain.chat.state import ChatProfile, ChatRecord
+from chatledger.domain.values import Chat
 
+from ..chat.chains import Chains, Place
 from ..lmdb.checksums import with_checksum, without_checksum
 from ..lmdb.environment import Transaction
 from ..lmdb.keys import number, to_number
@@ -24,6 +32,13 @@ _decode: Final = msgspec.msgpack.Decoder(tuple[int, ...]).decode
 _FOREIGN_START: Final = _encode(FOREIGN_NO)
 _START: Final = slice(_HASH_BYTES + 1, _HASH_BYTES + 1 + len(_FOREIGN_START))
 """Where the number of the stream stands, after the hash and the beginning of a short array."""
+
+_NO_STEP: Final = ()
+_FAR: Final = 2**62  # no entry has a greater number
+_NUMBERS: Final = 4
+_MOST: Final = 10_000
+"""So many events are counted back in some 20 ms. A chat that had more since is better replayed, which is kept."""
+
 
 Step = tuple[int, ...]
 """Change of an event in the description of its chat; see `step_of`."""
@@ -47,25 +62,16 @@ class LogEntry(NamedTuple):
     hash: bytes
     step: Step = ()
 
-    @classmethod
-    def of(cls, recorded: Recorded, *, stream_no: int | None, previous: int, step: Step = ()) -> "LogEntry":
-        """The entry of an event."""
-        hash_ = recorded.hash
-        if stream_no == FOREIGN_NO:
-            hash_ = bytes(byte ^ 0xFF for byte in hash_)
-        if stream_no is None:
-            return cls(recorded.position, NO_STREAM_NO, 0, hash_)
-        return cls(recorded.position, stream_no, previous, hash_, step)
 
-
-def put_entries(txn: Transaction, tables: Tables, entries: Sequence[LogEntry]) -> None:
-    """Add entries, which stand behind all that are there."""
+def put_entries(txn: Transaction, tables: Tables, entries: list[LogEntry]) -> None:
+    """Add entries, which stand behind all that are there, and empty the list of them."""
     # The distance to the event before takes fewer bytes than its position.
     rows = [
         (number(position), with_checksum(hash_ + _encode((stream_no, position - previous, *step))))
         for position, stream_no, previous, hash_, step in entries
     ]
     txn.cursor(tables.log_entries).putmulti(rows, append=True)
+    entries.clear()
 
 
 def _parse(position: int, raw: bytes) -> LogEntry:
@@ -206,3 +212,83 @@ def living_stream(txn: Transaction, tables: Tables, stream_no: int) -> str | Non
     """The id of the stream of that number, "" where its first events do not tell it; None when it was deleted."""
     streams = (kind.find(txn, tables, stream_no) for kind in STREAM_KINDS)
     return next((stream for stream in streams if stream is not None), None)
+
+
+def step_of(before: object, recorded: Recorded, after: object, read_to: Place | UnsetType | None) -> Step:
+    """
+    Return the step by which an event brought a chat from one record to the next, for its entry.
+
+    The step is: messages added, milliseconds since the event before, by how much more `updated_at` moved, branches added; zeros
+    at the end are left out. Where the active branch ends somewhere else since, the segment and the offset of that place follow,
+    counted from 1, or two zeros for an empty branch. The step is empty where numbers cannot undo the event: a chat begins, ends, or
+    is described anew, or messages are hidden or shown again.
+    """
+    body = recorded.event.body
+    is_described_anew = isinstance(body, ChatUpdated) or (
+        isinstance(body, MessagesAnnotated) and "hidden" in body.changes
+    )
+    if not (isinstance(before, ChatRecord) and isinstance(after, ChatRecord)) or is_described_anew:
+        return _NO_STEP
+    elapsed = after.head.occurred_at - before.head.occurred_at
+    lag = after.updated_at - before.updated_at - elapsed
+    branches = after.branch_count - before.branch_count
+    if not (-_FAR < elapsed < _FAR and -_FAR < lag < _FAR):
+        return _NO_STEP
+    messages = after.message_count - before.message_count
+    if read_to is not UNSET:
+        segment, offset = (-1, -1) if read_to is None else read_to
+        return (messages, elapsed, lag, branches, segment + 1, offset + 1)
+    return (messages, elapsed, lag, branches) if lag or branches else (messages, elapsed)
+
+
+def describe_earlier(
+    txn: Transaction, tables: Tables, record: ChatRecord, profile: ChatProfile, *, position: int, time: int | None
+) -> Chat | UnsetType | None:
+    """
+    Return a living chat as it stood after its last event up to a position, and up to `time` (ms), unless it is None.
+
+    Costs a row for each event since, and those back to where its active branch last got another end.
+
+    Returns:
+        None when there was no such chat. UNSET where only a replay can answer: the chat was described anew, or had very many events
+        since.
+
+    Raises:
+        CorruptStateError: A row is damaged.
+    """
+    at, occurred_at, updated_at = record.head.position, record.head.occurred_at, record.updated_at
+    messages, branches = record.message_count, record.branch_count
+    steps = 0
+    while at > position or (time is not None and occurred_at > time):
+        if at == record.first_position:
+            return None
+        entry = entry_at(txn, tables, at)
+        steps += 1
+        if entry is None or not entry.step or steps > _MOST:
+            return UNSET
+        added, elapsed, lag, branched = (*entry.step[:_NUMBERS], 0, 0)[:_NUMBERS]
+        messages, branches = messages - added, branches - branched
+        occurred_at, updated_at = occurred_at - elapsed, updated_at - elapsed - lag
+        at = entry.previous
+    read_to: tuple[int, ...] = ()
+    while at != record.first_position and not read_to:
+        entry = entry_at(txn, tables, at)
+        steps += 1
+        if entry is None or steps > _MOST:
+            return UNSET
+        at, read_to = entry.previous, entry.step[_NUMBERS:]
+    segment, offset = (*read_to, 0, 0)[:2]
+    chains = Chains(txn, tables.rows, record.first_position, profile.id)
+    return Chat(
+        id=profile.id,
+        user_id=profile.user_id,
+        title=profile.title,
+        metadata=profile.metadata,
+        created_at=record.created_at,
+        updated_at=updated_at,
+        message_count=messages,
+        branch_count=branches,
+        expires_at=profile.expires_at,
+        last_text=chains.message((segment - 1, offset - 1)).line if segment else None,
+        hold=profile.hold,
+    )

@@ -9,16 +9,23 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from chatledger.domain.chat.events import Body, Recorded
+from chatledger.domain.chat.events import Body
 from chatledger.domain.chat.members import User
 from chatledger.domain.chat.state import StreamSnapshot
+from chatledger.domain.legal_hold import LegalHold
 from chatledger.domain.versioned.keys import ITEM, STATE, THREAD, Family, family_of_id
 
 from ..chat.reader import IndexedChat, chat_at
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
 from ..user_streams import UserChat, UserVersioned, permitted_in_chat, permitted_in_value
-from ..versioned.cascades import DecideOnValue, deletions_of_states, deletions_of_threads, reemissions
+from ..versioned.cascades import (
+    DecideOnValue,
+    deletions_of_holds,
+    deletions_of_states,
+    deletions_of_threads,
+    reemissions,
+)
 from ..versioned.reader import IndexedVersioned, stream_at
 from ..versioned.rows import forget_copies
 
@@ -41,20 +48,22 @@ class StoredStream(StreamSnapshot, Protocol):
         """Whether its id is that of a stranger's, which is not shown."""
         ...
 
+    @property
+    def name(self) -> str:
+        """Its name in errors."""
+        ...
+
+    @property
+    def holds(self) -> tuple[LegalHold, ...]:
+        """The legal holds on it."""
+        ...
+
+    def mark(self, holds: Sequence[LegalHold]) -> list[Body]:
+        """Return the event after which these are the holds on it; none where they are."""
+        ...
+
     def command(self, command_id: str) -> tuple[int, int] | None:
         """Return the positions of the first and the last event of a command; None when it left no trace."""
-        ...
-
-
-class StreamWriter(StoredStream, Protocol):
-    """A stream in a write transaction."""
-
-    def apply(self, recorded: Recorded) -> None:
-        """Apply its next event. Raises `ChainIntegrityError` when it does not follow."""
-        ...
-
-    def flush(self) -> None:
-        """Write what was kept back."""
         ...
 
 
@@ -72,14 +81,13 @@ class StreamKind(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
         prefix: How the ids of its streams begin, and those of no other kind.
         stream_of: Returns the id of the stream with a key.
         read: Returns a stream, by its id; one without a record where there is none.
-        write: Returns what applies the events of a stream, by its id.
         find: Returns the id of the living stream of a number, "" where its first events do not tell it; None for other numbers.
         read_for: Returns a stream, by its key, as a user may see it: a stranger's as none, with `is_taken`.
         has_members: Whether one of another user may be open to members of a chat.
         permitted: Returns the events of a user's decision as they may be written. Raises `AccessDeniedError` where they would be
             another's or the user's role does not allow them, `AlreadyExistsError` where an id is taken.
-        on_chat_deleted: Given a chat and the position of its tombstone, returns keys of streams that go with it, with the
-            decisions that delete them.
+        on_deleted: Given the kind and the key of what was deleted, and the position of its tombstone, returns keys of streams that
+            go with it, with the decisions that delete them.
         before_erasure: Given the number of a deleted stream, returns what has to be written before its events are erased: keys,
             with decisions to carry out one after another.
         after_erasure: Forgets what `before_erasure` found, as that is written.
@@ -89,12 +97,11 @@ class StreamKind(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     prefix: str
     stream_of: Callable[[str], str]
     read: Callable[[Tables, Transaction, str], R]
-    write: Callable[[Tables, Transaction, str], StreamWriter]
     find: Callable[[Transaction, Tables, int], str | None]
     read_for: Callable[[Tables, Transaction, str, User], R]
     has_members: bool
     permitted: Callable[[R, list[Body], User], list[Body]]
-    on_chat_deleted: Callable[[Transaction, Tables, str, int], Sequence[tuple[str, Decision[R]]]]
+    on_deleted: Callable[[Transaction, Tables, str, str, int], Sequence[tuple[str, Decision[R]]]]
     before_erasure: Callable[[Transaction, Tables, int], Sequence[tuple[str, Iterable[Decision[R]]]]]
     after_erasure: Callable[[Transaction, Tables, int], None]
 
@@ -103,49 +110,34 @@ class StreamKind(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
         return f"{self.name} {stream_id.removeprefix(self.prefix)!r}"
 
 
-# Who only reads does without the writers, which bring the search index with them.
-def _write_chat(tables: Tables, txn: Transaction, stream: str) -> StreamWriter:
-    from ..chat.writer import ChatWriter
-
-    return ChatWriter(tables, txn, stream)
-
-
-def _write_value(tables: Tables, txn: Transaction, stream: str) -> StreamWriter:
-    from ..versioned.writer import VersionedWriter
-
-    return VersionedWriter(tables, txn, stream)
-
-
 CHATS: Final = StreamKind[IndexedChat](
     name="chat",
     prefix="",
-    stream_of=lambda chat_id: chat_id,
-    read=lambda tables, txn, stream: IndexedChat(tables, txn, stream, tables.chat_no(txn, stream)),
-    write=_write_chat,
+    stream_of=str,
+    read=IndexedChat,
     find=chat_at,
     read_for=UserChat,
     has_members=True,
     permitted=permitted_in_chat,
-    on_chat_deleted=lambda _txn, _tables, _chat_id, _position: (),
+    on_deleted=lambda _txn, _tables, _name, _key, _position: (),
     before_erasure=lambda _txn, _tables, _stream_no: (),
     after_erasure=lambda _txn, _tables, _stream_no: None,
 )
 
 
 def _versioned(
-    family: Family, on_chat_deleted: Callable[[Transaction, Tables, str, int], Sequence[tuple[str, DecideOnValue]]]
+    family: Family, on_deleted: Callable[[Transaction, Tables, str, str, int], Sequence[tuple[str, DecideOnValue]]]
 ) -> StreamKind[IndexedVersioned]:
     return StreamKind[IndexedVersioned](
         name=family.name,
         prefix=family.prefix,
         stream_of=family.stream_of,
         read=IndexedVersioned,
-        write=_write_value,
         find=lambda txn, tables, stream_no: stream_at(txn, tables, family, stream_no),
         read_for=lambda tables, txn, key, user: UserVersioned(tables, txn, family, key, user),
         has_members=family is THREAD,
         permitted=permitted_in_value,
-        on_chat_deleted=on_chat_deleted,
+        on_deleted=on_deleted,
         before_erasure=reemissions,
         after_erasure=forget_copies,
     )
@@ -153,7 +145,7 @@ def _versioned(
 
 THREADS: Final = _versioned(THREAD, deletions_of_threads)
 STATES: Final = _versioned(STATE, deletions_of_states)
-ITEMS: Final = _versioned(ITEM, lambda _txn, _tables, _chat_id, _position: ())
+ITEMS: Final = _versioned(ITEM, deletions_of_holds)
 STREAM_KINDS: Final[tuple[StreamKind[Any], ...]] = (THREADS, STATES, ITEMS, CHATS)
 """All kinds; that of chats, whose ids have no prefix, is last."""
 KIND_OF_FAMILY: Final = {kind.name: kind for kind in (THREADS, STATES, ITEMS)}

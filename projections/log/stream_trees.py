@@ -5,11 +5,12 @@ A tile is the root of 256 leaves that follow each other. With them any subtree i
 each other tile, without reading the log.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.redaction import content_slot
 from chatledger.domain.chat.state import StreamHead
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.log.merkle import HASH_BYTES, event_leaf, node, root_of_peaks
@@ -21,6 +22,9 @@ from ..lmdb.tables import Tables, decode_tombstone
 from ..versioned.lists import record_at
 from ..versioned.rows import STREAM
 from .entries import LogEntry, entry_at
+
+if TYPE_CHECKING:
+    from ..chat.reader import IndexedChat
 
 TILE: Final = 256
 _TILE_HEIGHT: Final = 8
@@ -74,6 +78,11 @@ class StreamTree:
         """The number of its events."""
         return self._head.size
 
+    @property
+    def first_version(self) -> int:
+        """The version of its first event."""
+        return self._head.version - self._head.size + 1
+
     def subtree(self, start: int, end: int) -> bytes:
         """Return the root of the leaves from one number on up to another, which are on one side of a node of the whole tree."""
         count = end - start
@@ -84,6 +93,15 @@ class StreamTree:
             return event_leaf(entry.position, entry.hash)
         middle = start + (1 << (count - 1).bit_length() - 1)
         return node(self.subtree(start, middle), self.subtree(middle, end))
+
+    def peaks(self, size: int) -> bytes:
+        """Return the roots of the perfect trees over the first events, the largest first, as `StreamHead` has them of all."""
+        peaks, start = b"", 0
+        while size > start:
+            end = start + (1 << (size - start).bit_length() - 1)
+            peaks += self.subtree(start, end)
+            start = end
+        return peaks
 
     def tile(self, tile_no: int) -> Tile:
         """Return a tile that is complete."""
@@ -99,8 +117,8 @@ class StreamTree:
         """Return the entry of the event with a number in the tree."""
         return self._entries_of(leaf_no // TILE)[leaf_no % TILE]
 
-    def number_of_message(self, ordinal: int) -> int:
-        """Return the number of the event that brought a message of a chat, which has that number in log order."""
+    def place_of_message(self, ordinal: int) -> tuple[int, int]:
+        """Return the number of the event that brought a message of a chat, which has that number in log order, and its place in it, from 0."""
         low, high = 0, self._head.size // TILE
         while low < high:
             middle = (low + high) // 2
@@ -110,9 +128,10 @@ class StreamTree:
                 low = middle + 1
         count = self.tile(low - 1).message_count if low else 0
         for offset, entry in enumerate(self._entries_of(low)):
-            count += entry.step[0] if entry.step else 0
-            if count > ordinal:
-                return low * TILE + offset
+            added = entry.step[0] if entry.step else 0
+            if count + added > ordinal:
+                return low * TILE + offset, ordinal - count
+            count += added
         raise self._incomplete()
 
     def _entries_of(self, tile_no: int) -> list[LogEntry]:
@@ -134,6 +153,16 @@ class StreamTree:
     def _incomplete(self) -> CorruptStateError:
         msg = f"the index lacks events of the stream that began at position {self._stream_no}; 'chatledger rebuild' repairs that"
         return CorruptStateError(msg, position=self._stream_no)
+
+
+def content_slots(chat: "IndexedChat", message_ids: Iterable[str]) -> list[tuple[int, int]]:
+    """Return where the content of each message of a chat is: the version of its event, and the slot of that."""
+    record, chat_no = chat.record, chat.chat_no
+    assert record is not None, "only a living chat has messages"
+    assert chat_no is not None, "only a living chat has messages"
+    tree = StreamTree(*chat.read_from, chat_no, record.head)
+    places = [tree.place_of_message(chat.ordinal(chat.place_of(message_id))) for message_id in message_ids]
+    return [(tree.first_version + number, content_slot(place)) for number, place in places]
 
 
 def stream_heads(txn: Transaction, tables: Tables) -> Iterator[tuple[bytes, StreamHead]]:

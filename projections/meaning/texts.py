@@ -11,7 +11,7 @@ from ..chat.pages import ordinals_in
 from ..chat.reader import IndexedChat
 from ..lmdb.checksums import view_without_checksum
 from ..lmdb.environment import Transaction, prefixed
-from ..lmdb.keys import Tag, chat_key, page_key
+from ..lmdb.keys import Tag, chat_key, place_key
 from ..lmdb.tables import Tables
 
 _u32: Final = Struct(">I")
@@ -61,9 +61,11 @@ class _Ends(Chains):
     def _last_of(self, segment: int, first: int) -> Iterator[tuple[int, Place]]:
         """Yield those of one segment; their numbers ascend in it."""
         cursor = self._txn.cursor(self._table)
-        start = page_key(self._chat_no, segment, 0)
+        start = place_key(self._chat_no, Tag.PAGE, segment, 0)
         # LMDB has no search for the last key before another: go to what follows the segment, and one back.
-        is_there = cursor.set_range(page_key(self._chat_no, segment + 1, 0)) if segment < _NO_SEGMENT else False
+        is_there = (
+            cursor.set_range(place_key(self._chat_no, Tag.PAGE, segment + 1, 0)) if segment < _NO_SEGMENT else False
+        )
         is_there = cursor.prev() if is_there else cursor.last()
         while is_there and (key := cursor.key())[:-4] == start[:-4]:
             ordinals = ordinals_in(view_without_checksum(cursor.value()))
@@ -113,4 +115,6 @@ def _texts_at(
 ) -> Iterator[EmbeddedText]:
     messages = chains.bare_messages([place for _, place in numbered])
     for (ordinal, place), message in zip(numbered, messages, strict=False):
-        yield EmbeddedText(chat_no, ordinal, *place, message.created_at, role_key(message.name), pieces(message.text))
+        # What stands in the place of redacted content has no vectors: it is said of many messages.
+        own = [] if message.redacted is not None else pieces(message.text)
+        yield EmbeddedText(chat_no, ordinal, *place, message.created_at, role_key(message.name), own)

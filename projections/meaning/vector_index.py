@@ -13,7 +13,7 @@ anew, but that may cost money: so each transaction is synced, and a rebuild of t
 number, and a message its place in the chains, as long as the log is the same.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -385,9 +385,52 @@ class VectorIndex(Environment):
         gone = {chat_no: count for chat_no, count in self.counts(txn, chat_nos).items() if count}
         if not gone:
             return False
-        wanted, live = np.array(sorted(gone), np.uint64), self._live(txn)
+        wanted = np.array(sorted(gone), np.uint64)
+        self._empty(txn, lambda directory: np.flatnonzero(np.isin(directory.chats, wanted)), dimensions)
+        failed = 0
+        for chat_no in gone:
+            failed += sum(1 for _ in prefixed(txn, self.failures, number(chat_no)))
+            drop_prefixed(txn, self.failures, number(chat_no))
+            txn.delete(number(chat_no), db=self.chats)
+        state = self.taken_in(txn)
+        self.note(txn, messages=state.messages - sum(gone.values()), failed=state.failed - failed)
+        self.note_dirty(txn)
+        return True
+
+    def forget_messages(self, txn: Transaction, messages: Collection[tuple[int, int]], dimensions: int) -> bool:
+        """
+        Remove the vectors of messages, given by their chats and numbers in log order, which count as taken in.
+
+        Returns whether there were any. The file must be scrubbed then.
+        """
+        numbers: dict[int, list[int]] = {}
+        for chat_no, ordinal in messages:
+            numbers.setdefault(chat_no, []).append(ordinal)
+
+        def places_of(directory: SlotDirectory) -> "NDArray[np.int64]":
+            places = [
+                np.flatnonzero((directory.chats == chat_no) & np.isin(directory.ordinals, ordinals))
+                for chat_no, ordinals in numbers.items()
+            ]
+            return np.concatenate(places)
+
+        has_any = self._empty(txn, places_of, dimensions)
+        failed = sum(
+            txn.delete(number(chat_no) + _u32(ordinal), db=self.failures) is True for chat_no, ordinal in messages
+        )
+        if failed:
+            self.note(txn, failed=self.taken_in(txn).failed - failed)
+        if has_any:
+            self.note_dirty(txn)
+        return has_any
+
+    def _empty(
+        self, txn: Transaction, places_of: "Callable[[SlotDirectory], NDArray[np.int64]]", dimensions: int
+    ) -> bool:
+        """Empty slots of all blocks; returns whether there were any."""
+        live, count = self._live(txn), 0
         for block, directory in list(self.directories(txn)):
-            places = np.flatnonzero(np.isin(directory.chats, wanted))
+            places = places_of(directory)
             if not len(places):
                 continue
             emptied, bits = directory.copied(), self._bits(txn, block, dimensions)
@@ -402,16 +445,10 @@ class VectorIndex(Environment):
             bits.signs[:, places] = bits.fine[:, places] = 0
             self._put_block(txn, block, emptied, bits)
             live[block] -= len(places)
-        failed = 0
-        for chat_no in gone:
-            failed += sum(1 for _ in prefixed(txn, self.failures, number(chat_no)))
-            drop_prefixed(txn, self.failures, number(chat_no))
-            txn.delete(number(chat_no), db=self.chats)
-        txn.put(_LIVE, with_checksum(live.astype(_U4).tobytes()), db=self.meta)
-        state = self.taken_in(txn)
-        self.note(txn, messages=state.messages - sum(gone.values()), failed=state.failed - failed)
-        self.note_dirty(txn)
-        return True
+            count += len(places)
+        if count:
+            txn.put(_LIVE, with_checksum(live.astype(_U4).tobytes()), db=self.meta)
+        return count > 0
 
 
 DAMAGE: Final = (lmdb.Error, ValueError, msgspec.MsgspecError)

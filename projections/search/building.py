@@ -1,28 +1,179 @@
 """Taking in the messages of many chats at once, when the search index is built."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from chatledger.domain.search.fields import FIELDS, TEXT, SearchField
-from chatledger.domain.search.tokens import LANDMARK_TERMS, landmarks_of
+from chatledger.domain.search.tokens import (
+    LANDMARK_TERMS,
+    ascii_words,
+    has_ascii_words,
+    landmarks_of,
+    terms_of,
+    terms_of_words,
+)
 
-from ..chat.reader import IndexedChat
 from ..lmdb.environment import Environment, Transaction
 from ..lmdb.tables import Tables
+from ..versioned.messages import HeldMessages, value_at
 from .documents import EARLIEST, LENGTHS, PLACE_OFFSET, PLACE_SEGMENT, ROLE, TIME, DocumentDirectory, Documents
-from .indexer import SIGNS, count_indexed, is_current, landmarks_key, put_landmarks
-from .log_order import FieldTexts, LogOrder, Places
+from .indexer import count_indexed, is_current, landmarks_key, message_count, put_landmarks, signed
+from .log_order import FieldTexts, LogOrder, Places, texts_in
 from .manifest import FANOUT, manifest_of, put_manifest, put_totals, totals_of
 from .merging import merge_all, plan
 from .postings import Postings, invert
 from .segments import PackedSegment, pack_segment, write_segment
-from .term_numbers import Vocabulary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+_SLOT_BITS: Final = 17
+_MAX_TERMS: Final = 1 << 16
+"""Some 10 MB of them."""
+_WINDOW_BYTES: Final = 100_000
+"""So many bytes of text at a time: what NumPy makes of them stays in the processor's cache."""
+_FIRST_WINDOW_BYTES: Final = 2_000
+"""The first windows are smaller: most of their words are new, and each of these is looked up as often as it occurs in one."""
+
+_BLANK: Final = 32
+_DIGITS: Final = 64
+"""Digits are below, letters above, as ASCII has them."""
+_SMALL: Final = 97
+_HALF: Final = 8
+_MAX_BYTES: Final = 2 * _HALF
+_BYTES: Final = np.array([(1 << 8 * count) - 1 for count in range(_HALF + 1)], dtype=np.uint64)
+_FIRST_HALF: Final = np.concatenate((_BYTES, _BYTES[-1:].repeat(_HALF)))
+_SECOND_HALF: Final = np.concatenate((_BYTES[:1].repeat(_HALF), _BYTES))
+"""By the length of a word: which bits of its first and second eight bytes belong to it."""
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+_SHIFT: Final = np.uint64(64 - _SLOT_BITS)
+
+
+class Coded(NamedTuple):
+    """The terms of texts as their numbers (`int32`), one text's after the other, and how many each text has (`int64`)."""
+
+    codes: "NDArray[np.int32]"
+    lengths: "NDArray[np.int64]"
+
+
+class Vocabulary:
+    """
+    Terms, numbered in the order in which they were met.
+
+    NumPy looks up most words of a text in one go, in a table of words of up to 16 bytes in which each has one slot, by its
+    bytes. The others are looked up one by one: those that are new or longer, or whose slot another word has.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = _Numbers()
+        self._window = _FIRST_WINDOW_BYTES
+        slots = 1 << _SLOT_BITS
+        self._first_halves, self._second_halves = np.zeros(slots, np.uint64), np.zeros(slots, np.uint64)
+        self._codes = np.zeros(slots, np.int32)
+
+    @property
+    def terms(self) -> list[str]:
+        """The terms by their numbers, also those that are still to come."""
+        return self._numbers.terms
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it should be replaced by a new one: words come from users, and there may be any number of them."""
+        return len(self._numbers) > _MAX_TERMS
+
+    def code(self, texts: Sequence[str]) -> Coded:
+        """The terms of texts."""
+        if all(map(str.isascii, texts)):
+            return self._code_ascii(texts)
+        others = [at for at, text in enumerate(texts) if not has_ascii_words(text)]
+        plain = list(texts)
+        for at in others:
+            plain[at] = ""
+        coded = self._code_ascii(plain)
+        terms = [terms_of(texts[at]) for at in others]
+        counts = np.fromiter(map(len, terms), np.int64, len(terms))
+        codes = np.array(self._numbers.of(chain.from_iterable(terms)), dtype=np.int32)
+        places = np.cumsum(coded.lengths)[others]
+        coded.lengths[others] = counts
+        return Coded(np.insert(coded.codes, places.repeat(counts), codes), coded.lengths)
+
+    def _code_ascii(self, texts: Sequence[str]) -> Coded:
+        words = ascii_words(texts)
+        cased = b" " + words + b" " * _MAX_BYTES
+        raw = cased.lower()
+        codes: list[NDArray[np.int32]] = []
+        starts: list[NDArray[np.int64]] = []
+        start, last = 0, len(words) + 1
+        while start < last:
+            self._window = min(2 * self._window, _WINDOW_BYTES)
+            end = last if last - start < self._window else raw.index(b" ", start + self._window)
+            starts_of_window, codes_of_window = self._code_window(cased, raw, start, end)
+            starts.append(starts_of_window)
+            codes.append(codes_of_window)
+            start = end
+        sizes = np.fromiter(map(len, texts), np.int64, len(texts)) + 1
+        bounds = np.concatenate(([0], np.cumsum(sizes)))
+        return Coded(np.concatenate(codes), np.diff(np.searchsorted(np.concatenate(starts), bounds)))
+
+    def _code_window(
+        self, cased: bytes, raw: bytes, start: int, end: int
+    ) -> "tuple[NDArray[np.int64], NDArray[np.int32]]":
+        """The words between two blanks: where they are, and the numbers of their terms; `raw` has them in lower case."""
+        letters = np.frombuffer(cased, np.uint8, end + 1 - start, start)
+        is_word = letters != _BLANK
+        edges = np.flatnonzero(is_word[1:] != is_word[:-1]) + (start + 1)
+        starts, ends = edges[::2], edges[1::2]
+        sizes = ends - starts
+        halves = np.ndarray((len(raw) - _HALF + 1,), "<u8", raw, 0, (1,))  # the eight bytes from every place on
+        known_sizes = np.minimum(sizes, _MAX_BYTES)
+        first = halves[starts] & _FIRST_HALF[known_sizes]
+        second = halves[starts + _HALF] & _SECOND_HALF[known_sizes]
+        slots = (((first * _MIX[0]) ^ (second * _MIX[1])) * _MIX[0] >> _SHIFT).view(np.int64)
+        is_known = (self._first_halves[slots] == first) & (self._second_halves[slots] == second) & (sizes <= _MAX_BYTES)
+        # Identifiers differ by their capitals, and are looked up one by one: a capital behind a small letter, or between others.
+        is_capital, is_small = letters[1:-1] < _SMALL, letters >= _SMALL
+        is_capital &= letters[1:-1] > _DIGITS
+        capitals = np.flatnonzero(is_capital & (is_small[:-2] | (is_word[:-2] & is_small[2:]))) + (start + 1)
+        has_parts = np.zeros(len(starts), np.bool_)
+        has_parts[np.searchsorted(starts, capitals, "right") - 1] = True
+        codes = self._codes[slots]
+        others = np.flatnonzero(~is_known | has_parts)
+        if len(others):
+            # Of other words one form is looked up: with those in capitals more are met than are remembered.
+            text, cased_text = raw[start:end].decode(), cased[start:end].decode()
+            spans = zip((starts[others] - start).tolist(), (ends[others] - start).tolist(), strict=True)
+            among = zip(spans, has_parts[others].tolist(), strict=True)
+            words = [(cased_text if is_cased else text)[begin:stop] for (begin, stop), is_cased in among]
+            codes[others] = self._numbers.of(terms_of_words(words))
+            others = others[(sizes[others] <= _MAX_BYTES) & ~has_parts[others]]
+            others = others[self._first_halves[slots[others]] == 0]  # slots that no word has yet
+            # Of several words for one slot the last gets it, as it does in each of these.
+            free = slots[others]
+            self._first_halves[free], self._second_halves[free] = first[others], second[others]
+            self._codes[free] = codes[others]
+        return starts, codes
+
+
+class _Numbers(dict[str, int]):
+    """Terms with their numbers; who looks for a new one gives it the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.terms: list[str] = []
+
+    def __missing__(self, term: str) -> int:
+        number = self[term] = len(self.terms)
+        self.terms.append(term)
+        return number
+
+    def of(self, terms: Iterable[str]) -> list[int]:
+        return list(map(self.__getitem__, terms))
+
 
 CHUNK_BYTES: Final = 16 << 20
 """Of messages as they are stored; these and what is worked out from them are in memory together."""
@@ -104,6 +255,14 @@ class SegmentDraft:
         self._take(messages)
         self._note(chat_no, places)
 
+    def add_held(self, number: int, first: int, held: Sequence[tuple[tuple[int, int], bytes]]) -> int:
+        """Take in messages of a thread, a state or an item, with their places; returns how many bytes they are."""
+        self._take(texts_in([body for _, body in held]))
+        columns = np.array([place for place, _ in held], dtype=np.uint32).reshape(-1, 2).T
+        sizes = np.cumsum([0, *(len(body) for _, body in held)])
+        self._note(number, Places(first, columns[0], columns[1], sizes))
+        return int(sizes[-1])
+
     def add_listed(self, listed: Listed, messages: FieldTexts) -> None:
         """Take in messages that follow those that are taken in, in the order of chats and of the log of each."""
         self._take(messages)
@@ -180,15 +339,12 @@ class SegmentDraft:
             numbers = np.zeros(len(terms), np.int32)
             numbers[used] = np.arange(len(names), len(names) + len(used), dtype=np.int32)
             codes.append(numbers[of_field])
-            names += [(SIGNS[field] + terms[code]).encode() for code in used.tolist()]
-        order = sorted(range(len(names)), key=names.__getitem__)
-        ranks = np.empty(len(names), np.int32)
-        ranks[order] = np.arange(len(names), dtype=np.int32)
+            names += [signed(field, terms[code]).encode() for code in used.tolist()]
         return invert(
-            ranks[np.concatenate(codes)],
+            np.concatenate(codes),
             np.concatenate([part.lengths for part in every]),
             np.concatenate([part.documents for part in every]),
-            [names[at] for at in order],
+            names,
         )
 
     @property
@@ -245,14 +401,21 @@ class Builder:
         """Read the next messages of chats; chats that lack none are dropped from `firsts`."""
         batch, size = SegmentDraft(self._vocabulary), 0
         for chat_no, first in list(firsts.items()):
-            record = IndexedChat(self._tables, txn, "", chat_no).record
-            if record is None or first >= record.message_count:  # deleted, or complete
+            messages = message_count(txn, self._tables, chat_no)
+            if messages is None or first >= messages:  # deleted, or complete
                 del firsts[chat_no]
                 continue
             room = self._chunk_messages - batch.size
+            value = value_at(txn, self._tables, chat_no)
+            if value is not None:
+                held = HeldMessages(txn, self._tables, value).bodies(first, min(room, STEP_MESSAGES))
+                size += batch.add_held(chat_no, first, list(held))
+                if batch.size >= self._chunk_messages or size >= CHUNK_BYTES or self._vocabulary.is_full:
+                    break
+                continue
             # Many chats are short: these are read as they lie, without looking for places first.
             order = LogOrder(txn, self._tables.rows, chat_no, "")
-            short = order.short(first, STEP_BYTES) if record.message_count - first <= min(room, _SHORT) else None
+            short = order.short(first, STEP_BYTES) if messages - first <= min(room, _SHORT) else None
             if short is not None:
                 batch.add_short(chat_no, *short)
                 size += int(short[0].bytes_before[-1])
@@ -276,7 +439,7 @@ class Builder:
         tables, chats = self._tables, list(batch.counts)
         if not is_current(txn, tables):
             return None
-        living = [no for no in chats if IndexedChat(tables, txn, "", no).record is not None]
+        living = [no for no in chats if message_count(txn, tables, no) is not None]
         after = dict(zip(living, count_indexed(txn, tables, living), strict=True))
         # A writer may have taken in what the batch has, while it was inverted outside of transactions.
         if after != {chat_no: first for chat_no, (first, _) in batch.counts.items()}:

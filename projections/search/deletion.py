@@ -23,7 +23,7 @@ from .manifest import (
     put_totals,
     totals_of,
 )
-from .waiting import add_rows, messages_in, packed, rows_of
+from .waiting import WaitingMessage, add_rows, messages_in, packed, rows_of
 
 if TYPE_CHECKING:
     from .documents import SegmentDocuments
@@ -59,14 +59,23 @@ def forget_chat(txn: Transaction, tables: Tables, chat_no: int, terms: Iterable[
 
 def _without_waiting(txn: Transaction, tables: Tables, totals: Totals, chat_no: int) -> Totals:
     waiting = list(messages_in(rows_of(txn, tables)))
-    dropped = [message for message in waiting if message.chat_no == chat_no]
-    if not dropped:
-        return totals
+    staying = [message for message in waiting if message.chat_no != chat_no]
+    return totals if len(staying) == len(waiting) else _with_waiting(txn, tables, totals, waiting, staying)
+
+
+def _with_waiting(
+    txn: Transaction,
+    tables: Tables,
+    totals: Totals,
+    before: Sequence[WaitingMessage],
+    waiting: Sequence[WaitingMessage],
+) -> Totals:
+    """Let other messages wait than before; returns the counts with these."""
     drop_prefixed(txn, tables.search, PENDING)
-    rows = [packed(message) for message in waiting if message.chat_no != chat_no]
+    rows = list(map(packed, waiting))
     next_row = add_rows(txn, tables, rows, 0) if rows else 0
-    lengths = [-sum(message.lengths[field] for message in dropped) for field in range(3)]
-    return totals.with_more(-len(dropped), lengths)._replace(
+    lengths = [sum(m.lengths[field] for m in waiting) - sum(m.lengths[field] for m in before) for field in range(3)]
+    return totals.with_more(len(waiting) - len(before), lengths)._replace(
         pending=len(rows),
         pending_bytes=sum(len(head) + len(body) for head, body in rows),
         next_row=next_row,
@@ -91,10 +100,73 @@ def _without_stored(
     return totals.with_more(-documents, lengths), documents > 0
 
 
-def finish_step(txn: Transaction, tables: Tables) -> bool:
-    """Remove a part of what segments have of deleted chats; returns whether there was any left."""
+def forget_terms(
+    txn: Transaction, tables: Tables, chat_no: int, numbers: Sequence[int], terms: Sequence[bytes]
+) -> None:
+    """
+    Take what messages of a chat say out of the index, which goes on to have them, as messages without a word.
+
+    At once: a search does not look whether a document that has its words was redacted. Costs the blocks that have these terms of them.
+
+    Args:
+        txn: The transaction.
+        tables: Of the index.
+        chat_no: The chat.
+        numbers: The messages, by their numbers in log order, ascending.
+        terms: All that they have, ascending, those of tools and reasoning with their signs.
+    """
+    gone = set(numbers)
+    waiting = list(messages_in(rows_of(txn, tables)))
+    silenced = [
+        message._replace(lengths=(0, 0, 0), terms=b"")
+        if message.chat_no == chat_no and message.number in gone
+        else message
+        for message in waiting
+    ]
+    totals = totals_of(txn, tables)
+    if silenced != waiting:
+        totals = _with_waiting(txn, tables, totals, waiting, silenced)
     manifest = manifest_of(txn, tables)
-    if not manifest.deleted:
+    if manifest.segments:
+        totals = _silence_stored(txn, tables, manifest, totals, (chat_no, numbers, terms))
+        put_manifest(txn, tables, manifest)
+    put_totals(txn, tables, totals)
+
+
+def _silence_stored(
+    txn: Transaction,
+    tables: Tables,
+    manifest: SearchManifest,
+    totals: Totals,
+    silenced: tuple[int, Sequence[int], Sequence[bytes]],
+) -> Totals:
+    """Take what messages say out of segments: a chat, its messages, and their terms. Returns the counts without that."""
+    from .documents import LENGTHS, SegmentDocuments, clear_columns
+
+    chat_no, numbers, terms = silenced
+    for segment in manifest.segments:
+        stored = SegmentDocuments(txn, tables, segment, may_remember=False)
+        documents = stored.directory.documents_of(chat_no, numbers)
+        if not len(documents):
+            continue
+        # A merge under way may have read the words already, and would write them again.
+        for merge in [merge for merge in manifest.merges if segment.id in merge.inputs]:
+            _cancel(manifest, merge)
+        rest: bytes | None = b""
+        while rest is not None:
+            later = [term for term in terms if term >= rest]
+            rest = _clean_blocks(txn, tables, stored, (documents, documents + 1), later)
+        lengths = [-int(stored.column_of(column, documents).sum()) for column in LENGTHS.values()]
+        totals = totals.with_more(0, lengths)
+        clear_columns(txn, tables, stored, documents, LENGTHS.values())
+        segment.version += 1
+    return totals
+
+
+def finish_step(txn: Transaction, tables: Tables) -> bool:
+    """Remove a part of what segments have of deleted chats, or of what they had when they were merged; returns whether there was any left."""
+    manifest = manifest_of(txn, tables)
+    if not (manifest.deleted or manifest.trash):
         return False
     _clean_segments(txn, tables, manifest)
     put_manifest(txn, tables, manifest)
@@ -133,7 +205,8 @@ def _clean_segments(txn: Transaction, tables: Tables, manifest: SearchManifest) 
     segment_id, start = manifest.purged
     if segment_id != stored.segment.id:
         start = b""
-    rest = _clean_blocks(txn, tables, stored, chat_nos, sorted(term for term in terms if term >= start))
+    ranges = stored.directory.ranges(chat_nos)
+    rest = _clean_blocks(txn, tables, stored, ranges, sorted(term for term in terms if term >= start))
     if rest is None:
         # Documents last: it is by their ranges that the blocks of a chat are found.
         _clean_documents(txn, tables, manifest, stored, chat_nos)
@@ -174,13 +247,12 @@ def _clean_documents(
 
 
 def _clean_blocks(
-    txn: Transaction, tables: Tables, stored: "SegmentDocuments", chat_nos: Sequence[int], terms: Sequence[bytes]
+    txn: Transaction, tables: Tables, stored: "SegmentDocuments", ranges: "Ranges", terms: Sequence[bytes]
 ) -> bytes | None:
-    """Remove the postings of chats from the blocks that have them of ascending terms; returns the term to go on with, if any."""
+    """Remove the postings of documents in ranges from the blocks that have them of ascending terms; returns the term to go on with, if any."""
     from .blocks import cut_again
-    from .segments import BlockCursor, document_of, put_blocks, term_of
+    from .segments import BlockCursor, document_of, is_within, put_blocks, term_of
 
-    ranges = stored.directory.ranges(chat_nos)
     cursor, done = BlockCursor(txn.cursor(tables.search), stored.segment.id), 0
     behind = b""
     for term in terms:
@@ -190,7 +262,7 @@ def _clean_blocks(
         while document is not None and (key := cursor.seek(term, document)) is not None:
             behind, last_document = term_of(key), document_of(key)
             postings = cursor.block.postings()
-            is_gone = stored.is_of_any(postings.documents, chat_nos)
+            is_gone = is_within(postings.documents, ranges)
             if is_gone.any():
                 txn.delete(key, db=tables.search)
                 if not is_gone.all():

@@ -107,6 +107,16 @@ class DocumentDirectory:
         firsts, lasts = firsts[has_any], lasts[has_any] - 1
         return self.starts[firsts].astype(np.int64), self.starts[lasts].astype(np.int64) + self.counts[lasts]
 
+    def documents_of(self, chat_no: int, numbers: Sequence[int]) -> "NDArray[np.int64]":
+        """Return the documents of messages of a chat, given by ascending numbers in the order of its log; those that are here."""
+        wanted = np.array(numbers, np.int64)
+        documents = [np.empty(0, np.int64)]
+        for run in range(*np.searchsorted(self.chats, [chat_no, chat_no + 1]).tolist()):
+            first = int(self.firsts[run])
+            within = wanted[slice(*np.searchsorted(wanted, [first, first + int(self.counts[run])]).tolist())]
+            documents.append(within - first + int(self.starts[run]))
+        return np.sort(np.concatenate(documents))
+
     def without(self, chat_nos: Iterable[int]) -> "DocumentDirectory":
         """Return it without some chats."""
         gone = np.isin(self.chats, np.fromiter(chat_nos, np.uint64))
@@ -204,12 +214,19 @@ def put_columns(
     txn.cursor(tables.search).putmulti(rows)
 
 
-def clear_columns(txn: Transaction, tables: Tables, stored: "SegmentDocuments", documents: "NDArray[np.int64]") -> None:
-    """Forget what is known of some ascending documents of a segment."""
+def clear_columns(
+    txn: Transaction,
+    tables: Tables,
+    stored: "SegmentDocuments",
+    documents: "NDArray[np.int64]",
+    columns: Iterable[int] = range(COLUMN_COUNT),
+) -> None:
+    """Forget what is known of some ascending documents of a segment, or some of it."""
+    columns = list(columns)
     segment_id = stored.segment.id
     for chunk in np.unique(documents // CHUNK).tolist():
         places = documents[documents // CHUNK == chunk] - chunk * CHUNK
-        for column in range(COLUMN_COUNT):
+        for column in columns:
             values = stored.chunk(column, chunk)
             if values[places].any():
                 values[places] = 0

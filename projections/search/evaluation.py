@@ -53,12 +53,14 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         since: Only those created at or after, in ms.
         until: Only those created before, in ms.
         runs: Of one chat: only those in these runs of its chains, as segment and last offset.
+        segments: Only those in segments from the first to before the second: of chats, or of some of the others.
     """
 
     roles: frozenset[str] | None = None
     since: int | None = None
     until: int | None = None
     runs: dict[int, int] | None = None
+    segments: tuple[int, int] | None = None
 
 
 class DocumentHit(msgspec.Struct, frozen=True, gc=False):
@@ -76,7 +78,26 @@ class DocumentHit(msgspec.Struct, frozen=True, gc=False):
     known: KnownWords
 
 
-def search(
+class BestDocuments(NamedTuple):
+    """
+    The best documents.
+
+    Args:
+        evaluation: Of the query.
+        documents: In their order.
+        scores: The score of each.
+        lengths: Of each field, how many terms they have.
+        places: Where each is.
+    """
+
+    evaluation: "_QueryEvaluation"
+    documents: "Documents"
+    scores: "NDArray[np.float64]"
+    lengths: "Sequence[NDArray[Any]]"
+    places: "Sequence[DocumentPlace]"
+
+
+def ranked(
     reader: SearchReader,
     query: Query,
     *,
@@ -85,19 +106,20 @@ def search(
     offset: int,
     order: ChatOrder,
     leaves_out: Callable[[], IsLeftOut | None] | None = None,
-) -> list[DocumentHit]:
+    time_order: int = 0,
+) -> BestDocuments | None:
     """
-    The best documents of the chats, by BM25 over all of these chats; ties by `created_at`, newest first, then by `order`.
+    The best documents of the chats, by BM25 over all of these chats; ties by `created_at`, newest first, then by `order`. None where none match.
 
-    `leaves_out` gives what tells the documents to leave out; it is asked only where some match, and about the best ones only,
+    With `time_order` the newest are the best, or with -1 the oldest. `leaves_out` gives what tells the documents to leave out; it is asked only where some match, and about the best ones only,
     until there are enough. None leaves none out.
     """
     if not _is_possible(reader, query):
-        return []
+        return None
     evaluation = _QueryEvaluation(reader)
     matched = evaluation.documents(query)
     if not len(matched):
-        return []
+        return None
     is_left_out = None if leaves_out is None else leaves_out()
     lengths = [reader.facts.column(column, matched) for column in reader.columns]
     # What a filter leaves out counts all the same: a rank says how rare a word is in the chats, whatever is asked of them.
@@ -105,9 +127,10 @@ def search(
     is_wanted = evaluation.wanted(matched, only)
     if is_wanted is not None:
         matched, scores, lengths = matched[is_wanted], scores[is_wanted], [column[is_wanted] for column in lengths]
+    worth = time_order * reader.facts.times(matched).astype(np.float64) if time_order else scores
     count = taken = None if limit is None else offset + limit
     while True:
-        best = _best(scores, matched, reader.facts, order, taken)
+        best = _best(worth, matched, reader.facts, order, taken)
         if is_left_out is None:
             best = best[offset:]
             places = _places_of(reader.facts, matched[best])
@@ -119,14 +142,19 @@ def search(
             best, places = best[shown], [places[at] for at in shown]
             break
         taken *= 2
-    passages = evaluation.passages(query, matched[best], [column[best] for column in lengths], places)
+    return BestDocuments(evaluation, matched[best], scores[best], [column[best] for column in lengths], places)
+
+
+def hits_of(query: Query, best: BestDocuments) -> list[DocumentHit]:
+    """Return what to show of the best documents."""
+    passages = best.evaluation.passages(query, best.documents, best.lengths, best.places)
     return [
         DocumentHit(place.chat_no, rank, place.segment, place.offset, *passage)
-        for place, rank, passage in zip(places, (-scores[best]).tolist(), passages, strict=True)
+        for place, rank, passage in zip(best.places, (-best.scores).tolist(), passages, strict=True)
     ]
 
 
-class _DocumentPlace(NamedTuple):
+class DocumentPlace(NamedTuple):
     """A document: its chat, its number in the order of the log, and its place in the chains."""
 
     chat_no: int
@@ -135,12 +163,12 @@ class _DocumentPlace(NamedTuple):
     offset: int
 
 
-def _places_of(facts: DocumentFacts, documents: "Documents") -> list[_DocumentPlace]:
+def _places_of(facts: DocumentFacts, documents: "Documents") -> list[DocumentPlace]:
     """Return what documents are, in whatever order."""
     order = documents.argsort()
     ascending = documents[order]
     columns = *facts.messages(ascending), *facts.places(ascending)
-    rows = zip(order.tolist(), map(_DocumentPlace, *(column.tolist() for column in columns)), strict=True)
+    rows = zip(order.tolist(), map(DocumentPlace, *(column.tolist() for column in columns)), strict=True)
     return [place for _, place in sorted(rows, key=itemgetter(0))]
 
 
@@ -159,7 +187,7 @@ def _is_possible(reader: SearchReader, query: Query) -> bool:
 
 class _QueryEvaluation:
     def __init__(self, reader: SearchReader) -> None:
-        self._reader = reader
+        self._reader, self.facts = reader, reader.facts
         self._scored: list[Matches] = []
         self._matches: dict[Word | Phrase, Matches] = {}
 
@@ -189,7 +217,7 @@ class _QueryEvaluation:
         query: Query,
         documents: "Documents",
         lengths: "Sequence[NDArray[Any]]",
-        places: Sequence[_DocumentPlace],
+        places: Sequence[DocumentPlace],
     ) -> list[tuple[SearchField, KnownWords]]:
         """
         Return the field to show of each document, and what it has of the query; the documents were found by it.
@@ -250,6 +278,9 @@ class _QueryEvaluation:
                 conditions.append(times >= only.since)
             if only.until is not None:
                 conditions.append(times < only.until)
+        if only.segments is not None:
+            within, _ = facts.places(documents)
+            conditions.append((within >= only.segments[0]) & (within < only.segments[1]))
         if only.runs is not None:
             segments, offsets = facts.places(documents)
             ordered = np.array(sorted(only.runs) or [-1], dtype=np.int64)  # no segment has -1: an empty branch has none

@@ -6,10 +6,10 @@ from typing import Final
 from chatledger.domain.values import Progress
 
 from ..chat.lists import listed
-from ..chat.reader import IndexedChat
 from ..lmdb.environment import Environment, Transaction
 from ..lmdb.tables import Tables
-from .indexer import begin_anew, is_current, note_complete
+from ..versioned.lists import searched_values
+from .indexer import begin_anew, is_current, message_count, note_complete
 
 CHUNK_MESSAGES: Final = 32_768
 """Taken in by one transaction, at most; other writers wait for it, for about a tenth of a second."""
@@ -35,16 +35,16 @@ def build(
 
     env.update(begin)
     with env.reading() as txn:
-        chats = sorted(listed(txn, tables, user_id=None))
-        records = (IndexedChat(tables, txn, "", chat_no).record for chat_no in chats)
-        total = sum(record.message_count for record in records if record is not None)
+        of_values = [messages_no for messages_no, _, _ in searched_values(txn, tables)]
+        streams = sorted([*listed(txn, tables, user_id=None), *of_values])
+        total = sum(message_count(txn, tables, stream_no) or 0 for stream_no in streams)
     done = 0
     progress(done, total)
-    if chats:
+    if streams:
         # NumPy takes a tenth of a second to import: only for those who build.
         from .building import Builder
 
-        for taken in Builder(env, tables, chunk_messages).take_in(chats):
+        for taken in Builder(env, tables, chunk_messages).take_in(streams):
             done += taken
             progress(min(done, total), total)
     env.update(lambda txn: note_complete(txn, tables) if is_current(txn, tables) else None)

@@ -2,14 +2,15 @@
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 import msgspec
 
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.search.fields import FIELDS, SearchField, search_texts
-from chatledger.domain.search.tokens import LANDMARK_TERMS, TOKENIZER, landmarks_of, terms_of
+from chatledger.domain.search.tokens import LANDMARK_TERMS, PART, TOKENIZER, landmarks_of, terms_of
 from chatledger.domain.values import Message
 
 from ..chat.chains import Place
@@ -17,7 +18,8 @@ from ..chat.reader import IndexedChat
 from ..lmdb.environment import Environment, Transaction
 from ..lmdb.keys import number
 from ..lmdb.tables import Tables
-from .deletion import forget_chat
+from ..versioned.lists import record_at, searched_at
+from .deletion import forget_chat, forget_terms
 from .manifest import LANDMARKS, SearchManifest, Totals, manifest_of, put_manifest, put_totals, totals_of, u32
 from .waiting import WaitingMessage, add_rows, messages_in, packed, rows_of
 
@@ -88,6 +90,15 @@ def count_indexed(txn: Transaction, tables: Tables, chat_nos: Sequence[int]) -> 
     return [waiting[chat_no] for chat_no in chat_nos]
 
 
+def message_count(txn: Transaction, tables: Tables, stream_no: int) -> int | None:
+    """Return how many messages a chat has, or another stream under this number; None where there is none."""
+    record = IndexedChat(tables, txn, "", stream_no).record
+    if record is not None:
+        return record.message_count
+    place = searched_at(txn, tables, stream_no)
+    return None if place is None else record_at(txn, tables, place[1]).message_count
+
+
 FLUSH_MESSAGES: Final = 128
 FLUSH_BYTES: Final = 1 << 15
 """With so many messages, or bytes of them, those that wait become a segment: the write that comes to it takes two milliseconds longer."""
@@ -129,13 +140,15 @@ class SearchWriter:
             self._next += 1
         lengths = [0, 0, 0]
         terms: list[str] = []
-        for field, text in search_texts(message.form, message.data, message.name).items():
+        # What stands in the place of redacted content is not searched: segments could not take its words in afterwards.
+        texts = search_texts(message.form, message.data, message.name) if message.redacted is None else {}
+        for field, text in texts.items():
             of_field = terms_of(text)
             if len(of_field) > LANDMARK_TERMS:
                 put_landmarks(self._txn, self._tables, landmarks_key(self._chat_no, ordinal, field), landmarks_of(text))
             lengths[FIELDS.index(field)] = len(of_field)
-            sign = SIGNS[field]
-            terms += [sign + term for term in of_field] if sign else of_field
+            # What a message says has no sign: a call for each of its words would take longer than finding them.
+            terms += [signed(field, term) for term in of_field] if SIGNS[field] else of_field
         for at, length in enumerate(lengths):
             self._lengths[at] += length
         body = text_of(terms)
@@ -177,24 +190,43 @@ def landmarks_of_text(
     return array("I", txn.get(landmarks_key(chat_no, ordinal, field), b"", db=tables.search))
 
 
+def signed(field: SearchField, term: str) -> str:
+    """A term of a text as the index has it in that field; that of an identifier with its parts."""
+    sign = SIGNS[field]
+    return sign + term.replace(PART, PART + sign) if sign else term
+
+
 def text_of(terms: Sequence[str]) -> bytes:
     """The terms of a message as one text, in which each stands between two NULs, so that a term can be looked for."""
     return "\0".join(["", *terms, ""]).encode() if terms else b""
 
 
-def delete_chat(txn: Transaction, tables: Tables, chat: IndexedChat) -> None:
-    """Remove a chat, whose messages can still be read, from the search index; see `deletion`."""
-    assert chat.chat_no is not None, "only a living chat is deleted"
-    if is_current(txn, tables):
-        terms = (
-            (SIGNS[field] + term).encode()
-            for _, message in chat.chains.all_messages()
-            for field, text in search_texts(message.form, message.data, message.name).items()
-            for term in terms_of(text)
-        )
-        forget_chat(txn, tables, chat.chat_no, terms)
+def _all_terms(message: Message) -> Iterator[bytes]:
+    """The terms that segments have of a message, maybe more than once."""
+    for field, text in search_texts(message.form, message.data, message.name).items():
+        for term in terms_of(text):
+            yield from signed(field, term).encode().split(PART.encode())
+
+
+def forget_messages(txn: Transaction, tables: Tables, chat_no: int, messages: Iterable[Message] | None) -> None:
+    """Remove a chat, or another stream, with all of its messages from the search index; see `deletion`."""
+    if messages is not None and is_current(txn, tables):
+        forget_chat(txn, tables, chat_no, chain.from_iterable(map(_all_terms, messages)))
     else:
-        _drop(txn, tables)  # it cannot be read, and nothing of the chat may stay in it
+        _drop(txn, tables)  # it cannot be read, and nothing of the messages may stay in it
+
+
+def forget_texts(txn: Transaction, tables: Tables, chat_no: int, messages: Sequence[tuple[int, Message]]) -> None:
+    """Remove what messages of a chat say from the search index, by their numbers in log order; that they are there stays."""
+    if not is_current(txn, tables):
+        _drop(txn, tables)
+        return
+    terms: set[bytes] = set()
+    for ordinal, message in messages:
+        terms.update(_all_terms(message))
+        for field in FIELDS:
+            txn.delete(landmarks_key(chat_no, ordinal, field), db=tables.search)
+    forget_terms(txn, tables, chat_no, sorted(ordinal for ordinal, _ in messages), sorted(terms))
 
 
 def is_complete(env: Environment, tables: Tables) -> bool:

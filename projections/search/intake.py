@@ -69,7 +69,7 @@ class Intake:
     """
     Takes in the messages that transactions add to an index which nobody reads yet.
 
-    In each transaction `begin`, `add` and `drop` are called, in this order; `commit` follows it. In the end `finish`.
+    In each transaction `begin`, `add`, `drop` and `replace` are called, in this order; `commit` follows it. In the end `finish`.
 
     Args:
         env: What the index is in; its search index is begun anew.
@@ -81,10 +81,12 @@ class Intake:
         self._env, self._tables, self._inverter = env, tables, inverter
         self._added: list[_Message] = []
         self._dropped: set[int] = set()
+        self._replaced: dict[tuple[int, int], bytes] = {}
         self._gathered: list[_Message] = []
         self._gathered_bytes = 0
         self._under_way: list[_Batch] = []
         self._gone: set[int] = set()
+        self._changed: dict[tuple[int, int], bytes] = {}
         self._inversion: Inversion | None = None
         env.update(lambda txn: begin_anew(txn, tables))
 
@@ -92,6 +94,7 @@ class Intake:
         """Forget what was added in a transaction that did not come to its end."""
         self._added.clear()
         self._dropped.clear()
+        self._replaced.clear()
 
     def add(self, chat_no: int, number: int, place: "Place", bodies: Iterable[bytes]) -> None:
         """
@@ -110,13 +113,18 @@ class Intake:
         """Leave out the messages of a chat, which is deleted; those that are in the search index are removed by the caller."""
         self._dropped.add(chat_no)
 
+    def replace(self, chat_no: int, number: int, body: bytes) -> None:
+        """Take a message in as it is without its content; where it is in the search index, its words are removed by the caller."""
+        self._replaced[chat_no, number] = body
+
     def commit(self) -> None:
         """Keep what the last transaction added, and invert and write as much as there is."""
         self._gathered += self._added
         self._gathered_bytes += sum([len(body) for *_, body in self._added])
-        if self._dropped:
+        if self._dropped or self._replaced:
             self._gone |= self._dropped
-            self._gathered = [message for message in self._gathered if message[0] not in self._dropped]
+            self._changed |= self._replaced
+            self._gathered = self._as_they_are(self._gathered)
             self._gathered_bytes = sum([len(body) for *_, body in self._gathered])
         self.begin()
         while len(self._gathered) >= self._inverter.batch_messages or self._gathered_bytes >= BATCH_BYTES:
@@ -135,6 +143,15 @@ class Intake:
                 self._under_way.append(waiting)
         if not self._under_way:  # batches that are under way may still have messages of chats that are gone
             self._gone.clear()
+            self._changed.clear()
+
+    def _as_they_are(self, messages: Sequence[_Message]) -> list[_Message]:
+        """Return messages without those of deleted chats, and those that were redacted without their content."""
+        return [
+            (chat_no, number, place, self._changed.get((chat_no, number), body))
+            for chat_no, number, place, body in messages
+            if chat_no not in self._gone
+        ]
 
     def finish(self) -> None:
         """Write what is left; the search index is complete then."""
@@ -167,24 +184,24 @@ class Intake:
         return messages
 
     def _write(self, batch: _Batch) -> None:
-        """Write a batch, inverted here if nobody has, or if chats that it has were deleted since."""
+        """Write a batch, inverted here if nobody has, or if messages that it has were deleted or redacted since."""
         living = self._living(batch.packed)
-        if living is batch.packed and not batch.future.cancelled():  # what was inverted has no deleted chat
+        if living is batch.packed and not batch.future.cancelled():  # what was inverted is as it is now
             self._put(batch.future.result())
         elif living:
             self._put(self._inverted(living))
 
     def _living(self, packed: bytes) -> bytes:
-        """Return a batch without the messages of deleted chats; empty when none is left."""
-        if not self._gone:
+        """Return a batch as its messages are now; empty when none is left."""
+        if not (self._gone or self._changed):
             return packed
         heads, bodies = _decode(packed)
         messages = [
             (chat_no, number, (segment, offset), body)
             for (chat_no, number, segment, offset), body in zip(_HEAD.iter_unpack(heads), bodies, strict=True)
         ]
-        living = [message for message in messages if message[0] not in self._gone]
-        if len(living) == len(messages):
+        living = self._as_they_are(messages)
+        if living == messages:
             return packed
         return _packed(living) if living else b""
 

@@ -7,11 +7,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from .building import STEP_BYTES, STEP_MESSAGES, Listed, SegmentDraft
+from .building import STEP_BYTES, STEP_MESSAGES, Listed, SegmentDraft, Vocabulary
 from .indexer import landmarks_key
 from .log_order import texts_in
 from .segments import PackedSegment
-from .term_numbers import Vocabulary
 
 HEAD: Final = Struct("<QIII")
 """Of a message: chat, number in the order of the log of the chat, segment and offset in its chains."""

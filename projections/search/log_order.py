@@ -9,15 +9,15 @@ import msgspec
 import numpy as np
 
 from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.log.parts import list_header
 from chatledger.domain.search.fields import TEXT, SearchField, search_texts
 from chatledger.domain.values import UI
 
 from ..chat.chains import Chains
-from ..chat.packed import from_row_extension
-from ..chat.pages import array_header
+from ..chat.pages import from_row_extension
 from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import prefixed
-from ..lmdb.keys import Tag, chat_key, page_key
+from ..lmdb.keys import Tag, chat_key, place_key
 from ..zstd import claimed_size
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class _Written(msgspec.Struct, gc=False):
     created_at: int
     data: str | _UIMessage
     form: str | None = None
+    redacted: Any = None
 
 
 class _WrittenAnyhow(msgspec.Struct, gc=False):
@@ -61,6 +62,7 @@ class _WrittenAnyhow(msgspec.Struct, gc=False):
     created_at: int
     data: Any
     form: str | None = None
+    redacted: Any = None
 
 
 _decode_written: Final = msgspec.msgpack.Decoder(list[_Written], ext_hook=from_row_extension).decode
@@ -155,7 +157,7 @@ class LogOrder(Chains):
         wanted = np.flatnonzero((pages.lowest < stop) & (pages.highest >= first))
         numbers: list[NDArray[np.uint32]] = []
         for segment, offset in zip(pages.segments[wanted].tolist(), pages.offsets[wanted].tolist(), strict=True):
-            stored = self._txn.get(page_key(self._chat_no, segment, offset), db=self._table)
+            stored = self._txn.get(place_key(self._chat_no, Tag.PAGE, segment, offset), db=self._table)
             if stored is None:
                 numbers.append(np.empty(0, np.uint32))
             else:
@@ -227,7 +229,7 @@ Written = _Written | _WrittenAnyhow
 
 def texts_in(bodies: Sequence[bytes]) -> FieldTexts:
     """Return the searchable fields of messages as they are stored."""
-    return texts_of(decode_written(array_header(len(bodies)) + b"".join(bodies)))
+    return texts_of(decode_written(list_header(len(bodies)) + b"".join(bodies)))
 
 
 def texts_of(written: Sequence[Written]) -> FieldTexts:
@@ -236,7 +238,9 @@ def texts_of(written: Sequence[Written]) -> FieldTexts:
     others: dict[SearchField, tuple[list[int], list[str]]] = {}
     for at, message in enumerate(written):
         data = message.data
-        if isinstance(data, str):
+        if message.redacted is not None:
+            texts.append("")
+        elif isinstance(data, str):
             texts.append(data)
         elif isinstance(data, _UIMessage) and (text := _only_text(data.parts)) is not None:
             texts.append(text)

@@ -42,6 +42,10 @@ class DocumentFacts:
         """Return which of them have one of these roles."""
         raise NotImplementedError
 
+    def roles(self, documents: "Numbers") -> list[str]:
+        """Return their roles."""
+        raise NotImplementedError
+
     def times(self, documents: "Numbers") -> "NDArray[np.int64]":
         """Return when they were created."""
         return (self.column(TIME, documents) ^ np.uint64(EARLIEST)).view(np.int64)
@@ -129,6 +133,11 @@ class SegmentPart(DocumentFacts):
         wanted = [role for role, name in enumerate(self._stored.names) if name in roles]
         return np.isin(self._stored.column_of(ROLE, documents), np.array(wanted, dtype=np.uint64))
 
+    def roles(self, documents: "Numbers") -> list[str]:
+        """Return their roles."""
+        names = self._stored.names
+        return [names[role] for role in self._stored.column_of(ROLE, documents).tolist()]
+
 
 class WaitingPart(DocumentFacts):
     """
@@ -186,6 +195,11 @@ class WaitingPart(DocumentFacts):
         names = self._waiting.names_and_texts[0]
         return np.array([names[at] in roles for at in documents.tolist()], dtype=np.bool_)
 
+    def roles(self, documents: "Numbers") -> list[str]:
+        """Return their roles."""
+        names = self._waiting.names_and_texts[0]
+        return [names[at] for at in documents.tolist()]
+
 
 Part = SegmentPart | WaitingPart
 
@@ -230,6 +244,10 @@ class SeveralParts(DocumentFacts):
         for part, within, local in self._split(documents):
             is_wanted[within] = part.have_role(local, roles)
         return is_wanted
+
+    def roles(self, documents: "Numbers") -> list[str]:
+        """Return their roles."""
+        return [role for part, _, local in self._split(documents) for role in part.roles(local)]
 
 
 def parts_of(txn: Transaction, tables: Tables, totals: Totals, chat_nos: Sequence[int] | None) -> list[Part]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from chatledger.domain.search.fields import SearchField
+from chatledger.domain.search.tokens import PART
 
 from ..lmdb.environment import Transaction, drop_prefixed
 from ..lmdb.tables import Tables
@@ -30,6 +31,7 @@ from .waiting import WaitingRow, rows_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_PART: Final = PART.encode()
 _HEAD: Final = np.dtype(
     [
         *(("chat", "<u8"), ("created_at", "<i8"), ("number", "<u4"), ("segment", "<u4"), ("offset", "<u4")),
@@ -62,9 +64,14 @@ class Occurrences(NamedTuple):
         return Occurrences(self.documents[places], *self.taken(places))
 
     def sorted(self) -> "Occurrences":
-        """Return those that are in no order, and of some documents more than once, in order and of each document once."""
+        """
+        Return those that are in no order, and of some documents more than once, in order and of each document once.
+
+        Of several at one position, as an identifier and its part have that begin alike, one is left.
+        """
         keys = np.repeat(self.documents.astype(np.uint64) << DOCUMENT_SHIFT, self.counts) | self.positions
         keys.sort()
+        keys = keys[is_first(keys)]
         documents = (keys >> DOCUMENT_SHIFT).astype(np.uint32)
         firsts = np.flatnonzero(is_first(documents))
         counts = np.diff(firsts, append=len(documents)).astype(np.uint32)
@@ -75,11 +82,12 @@ class _Terms:
     """The terms of messages that wait, and where they begin."""
 
     def __init__(self, texts: Sequence[bytes], heads: "NDArray[np.void]") -> None:
-        self.text = b"".join(texts)
+        text = b"".join(texts)
+        self.text = text.replace(_PART, b"\0")
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
         self.starts = sizes.cumsum() - sizes
         """Where in the text those of each message begin."""
-        self.separators = np.flatnonzero(np.frombuffer(self.text, np.uint8) == 0)
+        self.separators = np.flatnonzero(np.frombuffer(text, np.uint8) == 0)
         firsts = np.searchsorted(self.separators, self.starts)
         lengths = heads["lengths"].astype(np.int64)
         self.befores = [lengths[:, :at].sum(axis=1) + firsts for at in range(len(LENGTHS))]
@@ -97,6 +105,7 @@ class WaitingMessages:
     def __init__(self, rows: Iterable[WaitingRow]) -> None:
         stored = list(rows)
         self._bodies = b"".join([row.bodies for row in stored])
+        self._spelled_out = self._bodies.replace(_PART, b"\0")  # the parts of identifiers stand as words do
         self.heads = np.frombuffer(b"".join([row.heads for row in stored]), _HEAD)
 
     def __len__(self) -> int:
@@ -104,12 +113,12 @@ class WaitingMessages:
 
     def has(self, term: bytes, *, is_prefix: bool) -> bool:
         """Whether a message has a term, or one that begins with it."""
-        return (b"\0" + term if is_prefix else b"\0" + term + b"\0") in self._bodies
+        return (b"\0" + term if is_prefix else b"\0" + term + b"\0") in self._spelled_out
 
     def estimate(self, term: bytes) -> int:
         """About how many messages have a term; 0 only if none has."""
         # Neighbours share the NUL between them, so of a term that repeats at once only every other one is counted.
-        return self._bodies.count(b"\0" + term + b"\0")
+        return self._spelled_out.count(b"\0" + term + b"\0")
 
     @cached_property
     def names_and_texts(self) -> tuple[list[str], list[bytes]]:
@@ -135,7 +144,7 @@ class WaitingMessages:
         needle = re.escape(b"\0" + term) + (b"" if is_prefix else b"(?=\0)")
         places = np.array([match.start() for match in re.finditer(needle, terms.text)], dtype=np.int64)
         documents = np.searchsorted(terms.starts, places, "right") - 1
-        positions = np.searchsorted(terms.separators, places) - terms.befores[LENGTHS[field]][documents]
+        positions = np.searchsorted(terms.separators, places, "right") - 1 - terms.befores[LENGTHS[field]][documents]
         firsts = np.flatnonzero(is_first(documents))
         counts = np.diff(firsts, append=len(documents))
         return Occurrences(documents[firsts].astype(np.uint32), counts.astype(np.uint32), positions.astype(np.uint32))
@@ -156,7 +165,7 @@ class WaitingMessages:
         columns |= {at: ordered["lengths"][:, at].astype(np.uint64) for at in LENGTHS.values()}
         places: list[int] = order.tolist()
         every = b"".join([texts[at][:-1] for at in places]).split(b"\0")[1:]
-        terms = sorted(set(every))
+        terms = list(set(every))
         numbers = dict(zip(terms, range(len(terms)), strict=True))
         codes = np.fromiter(map(numbers.__getitem__, every), np.int32, len(every))
         lengths = ordered["lengths"].astype(np.int64)

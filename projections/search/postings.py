@@ -3,14 +3,18 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
+
+from chatledger.domain.search.tokens import PART
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DOCUMENT_SHIFT = np.uint64(32)
+_Value = TypeVar("_Value", bound=np.generic)
+_PART: Final = PART.encode()
 _MANY: Final = 256
 _SPARSE: Final = 64
 """A table may have so many slots for each value that is looked up in it."""
@@ -196,6 +200,25 @@ def _ordered(
     return Postings(terms, sizes, keys.astype(np.uint32), frequencies, positions[spread(starts, frequencies)])
 
 
+def spelled_out(
+    codes: "NDArray[np.int32]", sizes: "NDArray[np.int64]", values: "NDArray[_Value]"
+) -> "tuple[NDArray[_Value], NDArray[np.int64]]":
+    """
+    Return the values of terms, of which each has one or, where it is an identifier, several; and how many each has.
+
+    Args:
+        codes: Numbers of terms, one after the other.
+        sizes: How many values the terms have, by their numbers.
+        values: All values, in the order of these numbers.
+    """
+    counts, begins = sizes[codes], np.cumsum(sizes) - sizes
+    # Most terms have one value: the others' are put in between, as to spread all takes several times as long.
+    several = np.flatnonzero(counts > 1)
+    further = counts[several] - 1
+    more = values[spread(begins[codes[several]] + 1, further)]
+    return np.insert(values[begins[codes]], np.repeat(several + 1, further), more), counts
+
+
 def invert(
     codes: "NDArray[np.int32]",
     lengths: "NDArray[np.int64]",
@@ -203,25 +226,31 @@ def invert(
     terms: Sequence[bytes],
 ) -> Postings:
     """
-    Put the terms of texts in the order of terms.
+    Put the terms of texts in the order of terms, identifiers and their parts each at the same position.
 
     Args:
         codes: The places in `terms` of the terms of each text, one text's after the other.
         lengths: How many terms each text has.
         documents: The document that each text belongs to, ascending; two texts of one document have no term in common.
-        terms: Ascending, each once, maybe some that no text has.
+        terms: Each once, maybe some that no text has.
     """
+    starts_of = np.cumsum(lengths) - lengths
+    in_text = (np.arange(len(codes), dtype=np.int64) - np.repeat(starts_of, lengths)).astype(np.uint32)
+    spelled = [term.split(_PART) for term in terms]
+    names = sorted(set(chain.from_iterable(spelled)))
+    ranks = dict(zip(names, range(len(names)), strict=True))
+    every = np.fromiter(map(ranks.__getitem__, chain.from_iterable(spelled)), np.int32)
+    codes, repeats = spelled_out(codes, np.fromiter(map(len, spelled), np.int64, len(spelled)), every)
+    in_text, of_texts = in_text.repeat(repeats), np.repeat(documents, lengths).repeat(repeats)
     # NumPy sorts numbers of 16 bits in linear time, and stably: the lower bits first, then by the upper ones.
     order = codes.astype(np.uint16).argsort(kind="stable")
     if len(codes) and codes.max() >> 16:
         order = order[(codes[order] >> 16).astype(np.uint16).argsort(kind="stable")]
-    starts_of = np.cumsum(lengths) - lengths
-    in_text = (np.arange(len(codes), dtype=np.int64) - np.repeat(starts_of, lengths)).astype(np.uint32)
-    ordered, of_documents, positions = codes[order], np.repeat(documents, lengths)[order], in_text[order]
+    ordered, of_documents, positions = codes[order], of_texts[order], in_text[order]
     is_new_term = is_first(ordered)
     firsts = np.flatnonzero(is_new_term | is_first(of_documents))
     frequencies = np.diff(firsts, append=len(ordered)).astype(np.uint32)
     begins = np.flatnonzero(is_new_term[firsts])
     sizes = np.diff(begins, append=len(firsts))
     present: list[int] = ordered[firsts[begins]].tolist()
-    return Postings([terms[code] for code in present], sizes, of_documents[firsts], frequencies, positions)
+    return Postings([names[code] for code in present], sizes, of_documents[firsts], frequencies, positions)

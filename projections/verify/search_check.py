@@ -1,19 +1,27 @@
-"""Whether the search index of chats says what their messages say: of many chats at a time, and in constant memory."""
+"""Whether the search index says what messages say: of many chats at a time, and in constant memory."""
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import numpy as np
 
+from chatledger.domain.log.parts import list_header
 from chatledger.domain.search.fields import FIELDS, TEXT, SearchField
-from chatledger.domain.search.tokens import LANDMARK_TERMS, landmarks_of
+from chatledger.domain.search.tokens import LANDMARK_TERMS, PART, landmarks_of
 
-from ..chat.chains import Chains
-from ..chat.pages import MessagePage
+from ..chat.chains import Chains, Segment
+from ..chat.forked import SEGMENT
+from ..chat.pages import MessagePage, plain_body, unpack_page
+from ..lmdb.checksums import CHECKSUM_BYTES, is_sound, without_checksum
 from ..lmdb.environment import Transaction
+from ..lmdb.keys import Tag, number, to_number
 from ..lmdb.tables import Tables
-from ..search.indexer import SIGNS, landmarks_of_text
+from ..search.building import Vocabulary
+from ..search.indexer import landmarks_of_text, signed
 from ..search.log_order import Written, decode_written, texts_of
-from ..search.term_numbers import Vocabulary
+from ..search.postings import spelled_out
+from ..versioned.messages import OF_AGENTS, HeldMessages
 from .search_sums import ChatSum, SearchSums, document_hashes, hash_of, occurrence_hashes, sums_of_runs
 
 if TYPE_CHECKING:
@@ -22,6 +30,170 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .search_sums import Hashes
+
+
+_split_page: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+
+KINDS: Final = {
+    Tag.RECORD: "its record: counts, times, the active branch or the last event",
+    Tag.PROFILE: "its owner, title or metadata",
+    Tag.COUNTERS: "its counters",
+    Tag.LAST_TEXT: "the line of its last message",
+    Tag.BRANCH: "a branch",
+    Tag.BRANCH_NAME: "the name of a branch",
+    Tag.NAME_COUNT: "how many branches are named alike",
+    Tag.CHECKPOINT: "a checkpoint",
+    Tag.COMMAND: "the commands that were carried out",
+    Tag.SEGMENT: "the order of its messages",
+    Tag.FORK: "where its branches fork",
+    Tag.PAGE: "a message",
+    Tag.ANNOTATION: "an annotation",
+    Tag.RUN: "a run",
+    Tag.RUN_NUMBER: "the number of a run",
+    Tag.RUN_LIST: "a list of runs",
+    Tag.REGENERATION: "a regeneration",
+    Tag.LARGE: "what large data it has",
+    Tag.TURN: "the count of its turns",
+    Tag.MEMBER: "a member",
+    Tag.PSEUDONYM: "what stands in the place of names",
+    Tag.ONCE: "where an id of `once` has fired",
+}
+
+
+Row = tuple[bytes, bytes]
+Take = Callable[[int, MessagePage], None]
+"""Is told a page of messages, and the number of the segment that it lies in."""
+
+_TAG: Final = slice(8, 9)
+_OF_SEGMENT: Final = slice(0, 13)
+
+
+def next_chat(tables: Tables, txn: Transaction, after: int) -> int | None:
+    """The chat with the lowest number above `after` that has rows."""
+    cursor = txn.cursor(tables.rows)
+    return to_number(bytes(cursor.key()[:8])) if cursor.set_range(number(after + 1)) else None
+
+
+class _Rows:
+    """The rows of a chat in one index, one after the other; `row` is the present one, None at the end."""
+
+    def __init__(self, tables: Tables, txn: Transaction, chat_no: int) -> None:
+        self._rest = _rows(tables, txn, number(chat_no))
+        self.row: Row | None = next(self._rest, None)
+
+    def advance(self) -> None:
+        """Go on to the next row."""
+        self.row = next(self._rest, None)
+
+
+def _rows(tables: Tables, txn: Transaction, prefix: bytes) -> Iterator[Row]:
+    cursor = txn.cursor(tables.rows)
+    if cursor.set_range(prefix):
+        for row in cursor.iternext():
+            if row[0][:8] != prefix:
+                return
+            yield row
+
+
+def find_difference(
+    live: tuple[Tables, Transaction], replayed: tuple[Tables, Transaction], chat_no: int, *, take: Take
+) -> str | None:
+    """
+    Compare the rows of a chat, whatever pages its messages lie on. Takes memory for a page of each.
+
+    Args:
+        live: The index that serves.
+        replayed: The replay of the log.
+        chat_no: The number of the chat.
+        take: Is told each page of the live index once it was compared.
+
+    Returns:
+        The kind of the first row that differs, in words; None when none does.
+    """
+    ours, theirs = _Rows(*live, chat_no), _Rows(*replayed, chat_no)
+    while ours.row is not None and theirs.row is not None:
+        (key, value), (other_key, other) = ours.row, theirs.row
+        tag = key[_TAG]
+        if tag == Tag.PAGE and key[_OF_SEGMENT] == other_key[_OF_SEGMENT]:
+            if not _is_same_page(ours, theirs, take):
+                return KINDS[Tag.PAGE]
+            continue
+        if key != other_key or (value != other and not (tag == Tag.SEGMENT and _lasting(value) == _lasting(other))):
+            break
+        ours.advance()
+        theirs.advance()
+    keys = [rows.row[0] for rows in (ours, theirs) if rows.row is not None]
+    return KINDS.get(min(keys)[_TAG], "a row") if keys else None
+
+
+def _lasting(value: bytes) -> Segment:
+    """A segment without what depends on how messages came together in transactions."""
+    return Segment._make(SEGMENT.unpack(without_checksum(value)))._replace(tail_start=0, tail_bytes=0)
+
+
+def _is_same_page(ours: _Rows, theirs: _Rows, take: Take) -> bool:
+    """Compare pages up to where a page ends in both; goes on to the row behind them, where their messages are the same."""
+    assert ours.row is not None
+    segment_key = ours.row[0][_OF_SEGMENT]
+    segment = int.from_bytes(segment_key[9:], "big")
+    if ours.row == theirs.row:
+        take(segment, unpack_page(ours.row[0], ours.row[1][:-CHECKSUM_BYTES]))
+        ours.advance()
+        theirs.advance()
+        return True
+    mine, others = _Messages(ours, segment_key), _Messages(theirs, segment_key)
+    while True:
+        mine.fill()
+        others.fill()
+        count = min(len(mine.left), len(others.left))
+        if not count or not all(map(_is_same_message, mine.left[:count], others.left[:count])):
+            return not mine.left and not others.left
+        del mine.left[:count]
+        del others.left[:count]
+        if not mine.left:
+            assert mine.page is not None
+            take(segment, mine.page)
+            if not others.left:
+                return True
+
+
+class _Item(NamedTuple):
+    """A message of a page: its offset, its number in log order, whether the page is sound, and its row."""
+
+    offset: int
+    ordinal: int
+    is_whole: bool
+    body: bytes
+
+
+def _is_same_message(ours: _Item, theirs: _Item) -> bool:
+    """Compare messages as they are packed, also where their compressed data are not the same bytes."""
+    return ours == theirs or (ours[:3] == theirs[:3] and plain_body(ours.body) == plain_body(theirs.body))
+
+
+class _Messages:
+    """The messages of a segment in one index that are still to be compared, of one page."""
+
+    def __init__(self, rows: _Rows, segment_key: bytes) -> None:
+        self._rows, self._segment_key = rows, segment_key
+        self.page: MessagePage | None = None
+        self.left: list[_Item] = []
+
+    def fill(self) -> None:
+        """Take the next page when none is left of the one before."""
+        row = self._rows.row
+        if self.left or row is None or row[0][_OF_SEGMENT] != self._segment_key:
+            return
+        key, value = row
+        self.page = unpack_page(key, value[:-CHECKSUM_BYTES])
+        is_whole = is_sound(value)
+        bodies = map(bytes, _split_page(self.page.array))
+        numbered = zip(self.page.ordinals, bodies, strict=True)
+        self.left = [
+            _Item(at, ordinal, is_whole, body) for at, (ordinal, body) in enumerate(numbered, self.page.first_offset)
+        ]
+        self._rows.advance()
+
 
 BATCH_MESSAGES: Final = 2_048
 BATCH_BYTES: Final = 1 << 20
@@ -36,18 +208,29 @@ class TermHashes:
 
     def _begin(self) -> None:
         self._vocabulary = Vocabulary()
-        self._hashes: dict[SearchField, Hashes] = {}
+        self._sizes = np.empty(0, np.int64)
+        self._hashes: dict[SearchField, tuple[int, Hashes]] = {}
 
-    def of(self, texts: "Sequence[str]", field: SearchField) -> "tuple[Hashes, NDArray[np.int64]]":
-        """Return the hashes of the terms of texts in a field, one text's after the other, and how many each has."""
+    def of(self, texts: "Sequence[str]", field: SearchField) -> "tuple[Hashes, NDArray[np.int64], NDArray[np.int64]]":
+        """
+        Return the hashes of the terms of texts in a field, one text's after the other.
+
+        And how many each term has, as an identifier has parts, and how many terms each text has.
+        """
         if self._vocabulary.is_full:
             self._begin()
         coded = self._vocabulary.code(texts)
-        hashes, terms, sign = self._hashes.get(field, _NONE), self._vocabulary.terms, SIGNS[field]
-        if len(hashes) < len(terms):
-            new = [hash_of((sign + term).encode()) for term in terms[len(hashes) :]]
-            hashes = self._hashes[field] = np.concatenate((hashes, np.array(new, dtype=np.uint64)))
-        return hashes[coded.codes], coded.lengths
+        terms, (count, hashes) = self._vocabulary.terms, self._hashes.get(field, (0, _NONE))
+        if count < len(terms):
+            new = [
+                hash_of(part) for term in terms[count:] for part in signed(field, term).encode().split(PART.encode())
+            ]
+            hashes = np.concatenate((hashes, np.array(new, dtype=np.uint64)))
+            self._hashes[field] = len(terms), hashes
+        if len(self._sizes) < len(terms):
+            sizes = [1 + term.count(PART) for term in terms[len(self._sizes) :]]
+            self._sizes = np.concatenate((self._sizes, np.array(sizes, dtype=np.int64)))
+        return *spelled_out(coded.codes, self._sizes, hashes), coded.lengths
 
 
 _NONE: Final = np.empty(0, np.uint64)
@@ -114,6 +297,18 @@ class SearchCheck:
         if len(self._written) >= BATCH_MESSAGES or self._bytes >= BATCH_BYTES:
             self._add()
 
+    def take_held(self, number: int, held: HeldMessages) -> None:
+        """Take the messages of a thread, a state or an item, which lie in no pages. Raises `CorruptStateError`."""
+        expected = self._sums.of(number).messages
+        for (segment, ordinal), body in held.bodies(0, 0 if number in self._problems else expected):
+            self._runs.append(_Run(number, segment, 1))
+            self._ordinals.append(ordinal)
+            self._offsets.append(ordinal)
+            self._written += decode_written(list_header(1) + body)
+            self._bytes += len(body)
+            if len(self._written) >= BATCH_MESSAGES or self._bytes >= BATCH_BYTES:
+                self._add()
+
     def drop(self, chat_no: int) -> None:
         """Forget a chat, of which not all was taken."""
         self._taken.pop(chat_no, None)
@@ -137,11 +332,13 @@ class SearchCheck:
         lengths = [np.zeros(len(numbers), np.uint64) for _ in FIELDS]
         fields: dict[SearchField, tuple[Sequence[int], list[str]]] = {TEXT: (range(len(numbers)), batch.texts)}
         for field, (having, texts) in (fields | batch.others).items():
-            hashes, sizes = self._terms.of(texts, field)
+            hashes, counts_of_terms, sizes = self._terms.of(texts, field)
             places = np.array(having, dtype=np.int64)
             starts = (np.cumsum(sizes) - sizes).astype(np.uint64)
-            within = np.arange(len(hashes), dtype=np.uint64) + np.repeat((numbers[places] << _SHIFT) - starts, sizes)
-            occurrences[places] += sums_of_runs(occurrence_hashes(hashes, within), np.cumsum(sizes))
+            terms = np.arange(len(counts_of_terms), dtype=np.uint64)
+            within = (terms + np.repeat((numbers[places] << _SHIFT) - starts, sizes)).repeat(counts_of_terms)
+            of_terms = sums_of_runs(occurrence_hashes(hashes, within), np.cumsum(counts_of_terms))
+            occurrences[places] += sums_of_runs(of_terms, np.cumsum(sizes))
             lengths[FIELDS.index(field)][places] = sizes
             for at in np.flatnonzero(sizes > LANDMARK_TERMS).tolist():
                 run = runs[int(np.searchsorted(ends, having[at], "right"))]
@@ -168,9 +365,13 @@ class SearchCheck:
         else:
             is_right = not landmarks or landmarks == landmarks_of(text)
         if not is_right:
-            place = run.segment, self._offsets[at]
-            message_id = Chains(self._txn, self._tables.rows, run.chat_no, "").id_at(place)
-            self._problems[run.chat_no] = f"message {message_id!r} is another one in the search index"
+            self._problems[run.chat_no] = f"message {self._name(run, at)} is another one in the search index"
+
+    def _name(self, run: _Run, at: int) -> str:
+        place = run.segment, self._offsets[at]
+        if run.segment >= OF_AGENTS:
+            return f"number {self._ordinals[at]}"
+        return repr(Chains(self._txn, self._tables.rows, run.chat_no, "").id_at(place))
 
 
 def _difference(indexed: ChatSum, actual: ChatSum) -> str | None:

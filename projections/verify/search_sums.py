@@ -10,9 +10,9 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from chatledger.domain.errors import CorruptStateError
+from chatledger.domain.search.tokens import PART
 
 from ..chat.lists import listed
-from ..chat.reader import IndexedChat
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.tables import Tables
 from ..search.blocks import PostingsBlock, encode
@@ -28,12 +28,13 @@ from ..search.documents import (
     SegmentDocuments,
     check_documents,
 )
-from ..search.indexer import is_behind, is_current
+from ..search.indexer import is_behind, is_current, message_count
 from ..search.manifest import SearchSegment, manifest_of, segment_key, totals_of
 from ..search.pending import WaitingMessages
 from ..search.postings import Postings
 from ..search.segments import document_of, term_of
 from ..search.waiting import check_rows, rows_of
+from ..versioned.lists import searched_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -221,8 +222,10 @@ class SearchSums:
                 )
                 raise CorruptStateError(msg)
             places = [(number << 32) + position for length in lengths for position in range(length)]
+            spelled = [term.split(PART.encode()) for term in every]
             hashes = occurrence_hashes(
-                np.array([hash_of(term) for term in every], dtype=np.uint64), np.array(places, dtype=np.uint64)
+                np.array([hash_of(term) for of_term in spelled for term in of_term], dtype=np.uint64),
+                np.repeat(np.array(places, dtype=np.uint64), np.array(list(map(len, spelled)), dtype=np.int64)),
             )
             self._add(chat_no, 0, int(hashes.sum(dtype=np.uint64)), 0)
         columns = [np.empty(0, np.uint64)] * COLUMN_COUNT
@@ -241,12 +244,12 @@ class SearchSums:
             raise CorruptStateError(self.problem)
 
     def _check_chats(self) -> None:
-        """Compare with the chats that there are, as far as that needs no messages."""
+        """Compare with the chats and the other streams that there are, as far as that needs no messages."""
         is_complete = not is_behind(self._txn, self._tables)
         counts = {chat_no: of_chat.messages for chat_no, of_chat in self._sums.items()}
-        for chat_no in listed(self._txn, self._tables, user_id=None):
-            record = IndexedChat(self._tables, self._txn, "", chat_no).record
-            count, there = counts.pop(chat_no, 0), 0 if record is None else record.message_count
+        of_values = [messages_no for messages_no, _, _ in searched_values(self._txn, self._tables)]
+        for chat_no in [*listed(self._txn, self._tables, user_id=None), *of_values]:
+            count, there = counts.pop(chat_no, 0), message_count(self._txn, self._tables, chat_no) or 0
             if count > there or (is_complete and count < there):
                 self.problems[chat_no] = f"the search index has {count:,} messages of it, which has {there:,}"
         for chat_no, count in counts.items():

@@ -25,10 +25,11 @@ from ..index import Index
 from ..lmdb.environment import INITIAL_MAP_BYTES, Transaction
 from ..lmdb.keys import to_number
 from ..lmdb.tables import Tables
-from ..projector import has_remains
-from ..versioned.lists import listed_values
+from ..projector import has_content, has_remains
+from ..versioned.lists import listed_values, searched_values
+from ..versioned.messages import HeldMessages, value_at
 from ..versioned.rows import is_of_deleted_copy
-from .rows import find_difference, next_chat
+from .search_check import find_difference, next_chat
 from .walk import AnchorWatch, Walk, WalkedLog
 
 if TYPE_CHECKING:
@@ -76,18 +77,14 @@ def verify(
     try:
         with seldom_collected() as end_part:
 
-            def walked(position: int) -> None:
-                progress(min(position, total), 2 * total)
+            def advance(done: int, before: int = 0) -> None:
+                progress(before + max(0, min(done, total)), 2 * total)
                 end_part()
 
-            def has_compared(chat_no: int) -> None:
-                progress(total + max(0, min(chat_no, total)), 2 * total)
-                end_part()
-
-            walk = Walk(log, scratch, watch=watch, progress=walked)
+            walk = Walk(log, scratch, watch=watch, progress=advance)
             walk.to(total)
             catch_up()
-            compared = IndexComparison(index, walk, catch_up=catch_up, progress=has_compared)
+            compared = IndexComparison(index, walk, catch_up=catch_up, progress=partial(advance, before=total))
             compared.run()
             # Last: what was written while the index was compared is walked too.
             walk.finish()
@@ -106,7 +103,9 @@ def verify(
             foreign_count=walk.foreign_count,
             thread_count=counts[0],
             state_count=sum(counts[1:]),
-            erasure_pending=tuple(erasure.stream_id for erasure in erasures if has_remains(log, erasure)),
+            broken_holds=tuple(walk.holds.broken),
+            erasure_pending=tuple(each.stream_id for each in erasures if has_remains(log, each)),
+            redaction_pending=tuple(dict.fromkeys(each.stream_id for each in erasures if has_content(log, each))),
         )
     finally:
         scratch.close()
@@ -170,6 +169,9 @@ class IndexComparison:
         terms = TermHashes()
         while at is not None:
             at = self._confirmed(lambda pair, at=at: self._chats(pair, at, sums, terms))  # type: ignore[misc]  # a default of a lambda
+        after: int | None = 0
+        while after is not None:
+            after = self._confirmed(lambda pair, after=after: _values(pair, after, sums, terms))  # type: ignore[misc]  # as above
         sums.check_whole()
         tables = vars(self._walk.scratch.tables)
         kind = type(self._walk.scratch.tables.rows)
@@ -240,6 +242,28 @@ class IndexComparison:
                 self.message_count += messages
                 self._progress(at)
                 return at if present else None
+
+
+def _values(pair: IndexPair, after: int, sums: "SearchSums", terms: "TermHashes") -> int | None:
+    """Compare the search index with the messages of the next threads, states and items; returns the last one that was, or None at the end."""
+    from .search_check import SearchCheck
+
+    search = SearchCheck(pair.live, pair.live_txn, sums, terms)
+    deadline = time.monotonic() + _SLICE_S
+    last: int | None = None
+    for messages_no, _, _ in searched_values(pair.live_txn, pair.live, after=after):
+        last = messages_no
+        with _readable(pair, messages_no):
+            value = value_at(pair.live_txn, pair.live, messages_no)
+            search.begin(messages_no)
+            if value is not None:
+                search.take_held(messages_no, HeldMessages(pair.live_txn, pair.live, value))
+        if time.monotonic() > deadline:
+            break
+    else:
+        last = None
+    _check_search(pair, search)
+    return last
 
 
 def _check_search(pair: IndexPair, search: "SearchCheck") -> None:
@@ -359,7 +383,8 @@ def _name(pair: IndexPair, chat_no: int) -> str:
             continue
         if profile is not None:
             return profile.id
-    return f"(number {chat_no})"
+    value = value_at(pair.live_txn, pair.live, chat_no)
+    return f"(number {chat_no})" if value is None else value.family.shown(value.key)
 
 
 @contextmanager

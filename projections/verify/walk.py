@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from chatledger.domain.chat.events import Recorded, StreamDeleted
+from msgspec.structs import replace
+
+from chatledger.domain.chat.events import ContentRedacted, Recorded, StreamDeleted
 from chatledger.domain.chat.state import ChatState, StreamHead
 from chatledger.domain.errors import (
     ChainIntegrityError,
@@ -13,9 +15,10 @@ from chatledger.domain.errors import (
     LogUnavailableError,
     UnsupportedFormatError,
 )
+from chatledger.domain.holds import HoldWatch
 from chatledger.domain.log.merkle import root_of_peaks
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, stream_digest
-from chatledger.domain.proof.verification import ForeignRecord, broken_off, check_commit, check_event
+from chatledger.domain.proof.verification import ForeignRecord, broken, broken_off, check_commit, check_event
 from chatledger.domain.wire import encode_plain
 
 from ..generations import Generation, IndexState
@@ -108,7 +111,6 @@ GATHERED_EVENTS: Final = 2_000
 _LIGHT_BYTES: Final = 4 << 20
 _SAMPLED: Final = 16
 """One event of so many is weighed."""
-_APPLICATION: Final = "proof"
 _ADVICE: Final = "Restore the log from a backup"
 _SEARCHED: Final = 100_000
 _MOST_FOREIGN: Final = 1_000
@@ -120,10 +122,6 @@ class WalkedLog(Log, Protocol):
     @property
     def is_checked(self) -> bool:
         """Whether it does not give what was damaged."""
-        ...
-
-    def event_at(self, position: int) -> Recorded | None:
-        """The event at a position; None where there is none."""
         ...
 
     def committed_position(self) -> int:
@@ -151,6 +149,7 @@ class Walk:
         progress: Callable[[int], None],
     ) -> None:
         self._log, self.scratch, self._watch, self._progress = log, scratch, watch, progress
+        self.holds = HoldWatch()
         self.state = IndexState()
         self.event_count = self.tombstone_count = self.foreign_count = 0
         self.foreign: list[ForeignRecord] = []
@@ -159,10 +158,11 @@ class Walk:
         self._last: Recorded | None = None
         self._remains = Remains()
         self._passed = 0
+        self._unexplained: dict[str, dict[int, Recorded]] = {}
+        """The events without content, by stream and version, until the event is read that says why. They take no content."""
         self._settings = Settings(
-            application=_APPLICATION,
             check=self._check,
-            watch=None if watch is None else watch.take,
+            watch=self._see,
             is_checked=log.is_checked,
             pass_over=self._pass_over,
         )
@@ -204,6 +204,12 @@ class Walk:
     def _problem(self, target: int) -> ChainIntegrityError | None:
         if self._open_commit is not None and self._open_commit.event.rest:
             return broken_off(self._open_commit)
+        for of_stream in self._unexplained.values():
+            for recorded in of_stream.values():
+                slots = ", ".join(map(str, recorded.event.redacted))
+                return broken(
+                    recorded, f"the content of its slots {slots} was taken away, and nothing on the log says why"
+                )
         watched = None if self._watch is None else self._watch.problem
         if watched is not None:
             return watched
@@ -290,7 +296,26 @@ class Walk:
                 self.event_count += len(events) - self._passed
                 self.foreign_count += self._passed
                 self.tombstone_count += sum(isinstance(recorded.event.body, StreamDeleted) for recorded in events)
+                for recorded in events:
+                    self._explain(recorded)
                 return
+
+    def _explain(self, recorded: Recorded) -> None:
+        """Note an event without content, or what one says of content that earlier ones lack."""
+        event, body = recorded.event, recorded.event.body
+        if isinstance(body, StreamDeleted):
+            self._unexplained.pop(recorded.chat_id, None)
+        elif isinstance(body, ContentRedacted):
+            of_stream = self._unexplained.get(recorded.chat_id, {})
+            for version, slots in body.targets:
+                unexplained = of_stream.pop(version, None)
+                rest = () if unexplained is None else set(unexplained.event.redacted) - set(slots)
+                if unexplained is not None and rest:
+                    left = replace(unexplained.event, redacted=tuple(sorted(rest)))
+                    of_stream[version] = replace(unexplained, event=left)
+        if event.redacted:
+            bare = replace(recorded, event=replace(event, body=None))
+            self._unexplained.setdefault(recorded.chat_id, {})[recorded.version] = bare
 
     def _apply(self, events: Sequence[Recorded]) -> None:
         before, foreign_before = self._open_commit, len(self.foreign)
@@ -306,6 +331,11 @@ class Walk:
         except ChainIntegrityError as error:
             self._open_commit = before
             raise self._named(error) from error
+
+    def _see(self, recorded: Recorded, head: StreamHead) -> None:
+        self.holds.take(recorded)
+        if self._watch is not None:
+            self._watch.take(recorded, head)
 
     def _pass_over(self, recorded: Recorded, why: str) -> None:
         self._passed += 1

@@ -11,7 +11,7 @@ import msgspec
 
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.versioned.keys import FAMILIES, ITEM, STATE, THREAD, Family, parse_item_id, parse_state_id
-from chatledger.domain.versioned.record import VersionedRecord
+from chatledger.domain.versioned.record import STATUSES, StatusName, VersionedRecord
 
 from ..chat.lists import joined_chats
 from ..chat.reader import chat_at
@@ -28,6 +28,13 @@ KNOWN_ITEMS, LIVING_ITEMS, NAMESPACES = b"k", b"l", b"n"
 The lists over items: those of a user with any version and those with a value under each beginning of their namespace; and the
 namespaces of a user, each with the number of items that have a value.
 """
+BY_STATUS, OWNED_BY_STATUS, COUNTS, OPEN_RUNS = b"s", b"t", b"u", b"v"
+"""
+The lists over threads: by status and change, all of them or those of an owner, and how many stand so. And the open runs of chats on
+a thread, which may not be there yet, each with the owner of its chat.
+"""
+SEARCHED, OWNED_SEARCHED = b"m", b"q"
+"""The values that have messages, all and by owner, by the number of these in the search index."""
 BY_ID: Final = b"z"
 """The versions of threads by id. The longest list is the last, as pages get full only where all that comes goes last."""
 
@@ -64,9 +71,16 @@ def _owner_in_lists(family: Family, record: VersionedRecord) -> str:
     return (family.owner_of(record.key) if record.owner is None else record.owner) or ""
 
 
-def listing(family: Family, user_id: str | None, *, is_by_change: bool) -> bytes:
-    """Return the prefix of the keys of a list of a family: of all, or of those of an owner, with "" of those that name none."""
+def listing(family: Family, user_id: str | None, *, is_by_change: bool, status: StatusName | None = None) -> bytes:
+    """
+    Return the prefix of the keys of a list of a family: of all, or of those of an owner, with "" of those that name none.
+
+    With a status only threads that stand so, by change.
+    """
     code = LISTS[family.name].code
+    if status is not None:
+        place = bytes((STATUSES.index(status),))
+        return BY_STATUS + place if user_id is None else OWNED_BY_STATUS + _digest(user_id) + place
     if user_id is None:
         return (BY_CHANGE if is_by_change else BY_BEGINNING) + code
     return (OWNED_BY_CHANGE if is_by_change else OWNED_BY_BEGINNING) + code + _digest(user_id)
@@ -84,14 +98,51 @@ def moving_places(family: Family, stream_no: int, record: VersionedRecord) -> di
         return {}
     place = _changed(record)
     places = {prefix + place: number(stream_no) for prefix in LISTS[family.name].moving(record)}
-    if record.expires_at is not None:
-        places[BY_EXPIRY + moment(record.expires_at) + number(stream_no)] = family.name.encode()
+    if record.ends_at is not None:
+        places[BY_EXPIRY + moment(record.ends_at) + number(stream_no)] = family.name.encode()
     return places
 
 
 def _changed(record: VersionedRecord) -> bytes:
     # Several change in one millisecond: then the log says which did last.
     return number(record.updated_at + _TIME_OFFSET) + number(record.head.position)
+
+
+def count_keys(family: Family, record: VersionedRecord | None) -> Sequence[bytes]:
+    """Return the keys of the numbers of threads that stand as one does: of all, and of its owner; none for other values, or for none."""
+    if family is not THREAD or record is None or not record.key:
+        return ()
+    return _of_standing(record.owner or "", record.status)[1]
+
+
+@lru_cache(1024)  # a put asks twice, before and after, and mostly the thread stands as it did
+def _of_standing(owner: str, status: StatusName) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    """Return the lists by change of an owner's thread that stands so, and the keys of the numbers of such threads."""
+    stands = [listing(THREAD, user_id, is_by_change=True, status=status) for user_id in (None, owner)]
+    of_all = [listing(THREAD, user_id, is_by_change=True) for user_id in (None, owner)]
+    return [*of_all, *stands], [COUNTS + listed for listed in stands]
+
+
+def thread_counts(txn: Transaction, tables: Tables, user_id: str | None) -> dict[StatusName, int]:
+    """Return how many threads stand in each way, expired ones too: of all, or of an owner, with "" of those that name none."""
+    keys: dict[StatusName, bytes] = {
+        status: COUNTS + listing(THREAD, user_id, is_by_change=True, status=status) for status in STATUSES
+    }
+    counts: dict[StatusName, int] = {}
+    for status, key in keys.items():
+        raw = txn.get(key, db=tables.version_lists)
+        counts[status] = 0 if raw is None else to_number(raw)
+    return counts
+
+
+def open_run(thread_id: str, chat_no: int, run_id: str) -> bytes:
+    """Return the key of an open run in the list of its thread, whose prefix ends before the chat."""
+    return runs_of(thread_id) + number(chat_no) + _digest(run_id)
+
+
+def runs_of(thread_id: str) -> bytes:
+    """Return the prefix of the open runs of a thread."""
+    return OPEN_RUNS + _digest(thread_id)
 
 
 def moment(time_ms: int) -> bytes:
@@ -107,6 +158,39 @@ def by_id(version_id: str, stream_no: int, line_no: int) -> bytes:
 def by_run(run_id: str, stream_no: int, line_no: int, version_id: str) -> bytes:
     """A version in the list of a run, whose prefix is `BY_RUN` and a digest, as ids of both may be long."""
     return BY_RUN + _digest(run_id) + rows.line_prefix(stream_no, line_no) + version_id.encode()
+
+
+def searched_places(family: Family, record: VersionedRecord) -> list[bytes]:
+    """Return the keys of a value that has messages in the lists of those."""
+    owner = OWNED_SEARCHED + _digest(_owner_in_lists(family, record))
+    return [prefix + number(record.messages_no) for prefix in (SEARCHED, owner)]
+
+
+def searched_row(family: Family, record: VersionedRecord) -> bytes:
+    """Return the row of a value in these lists: its number and its family."""
+    return number(record.first_position) + LISTS[family.name].code
+
+
+def searched_at(txn: Transaction, tables: Tables, messages_no: int) -> tuple[Family, int] | None:
+    """Return the family and the number of the value whose messages have a number in the search index; None for other numbers."""
+    raw = txn.get(SEARCHED + number(messages_no), db=tables.version_lists)
+    return None if raw is None else _searched(raw)
+
+
+def _searched(raw: bytes) -> tuple[Family, int]:
+    return _FAMILY_OF_CODE[raw[_NUMBER_BYTES:]], to_number(raw[:_NUMBER_BYTES])
+
+
+def searched_values(
+    txn: Transaction, tables: Tables, user_id: str | None = None, *, after: int = 0
+) -> Iterator[tuple[int, Family, int]]:
+    """Yield the values that have messages, or those of an owner: number of these, behind `after`, family and number of the value."""
+    prefix = SEARCHED if user_id is None else OWNED_SEARCHED + _digest(user_id)
+    cursor = txn.cursor(tables.version_lists)
+    is_there = cursor.set_range(prefix + number(after + 1))
+    while is_there and (key := cursor.key()).startswith(prefix):
+        yield to_number(key[len(prefix) :]), *_searched(cursor.value())
+        is_there = cursor.next()
 
 
 def namespace_key(user_id: str, labels: Sequence[str]) -> bytes:
@@ -145,11 +229,22 @@ def is_living_item(family: Family, record: VersionedRecord) -> bool:
     return family is ITEM and record.newest is not None and not record.is_ended
 
 
-def _by_change(family: Family, code: bytes) -> Callable[[VersionedRecord], Sequence[bytes]]:
-    def places(record: VersionedRecord) -> list[bytes]:
-        return [BY_CHANGE + code, OWNED_BY_CHANGE + code + _digest(_owner_in_lists(family, record))]
+def _by_change_of_states(record: VersionedRecord) -> Sequence[bytes]:
+    return _by_change(STATE, record)
 
-    return places
+
+def _of_items(record: VersionedRecord) -> Sequence[bytes]:
+    # By change for retention rules, which go through them from the oldest.
+    return [*_by_change(ITEM, record), *_living(record)]
+
+
+def _by_change(family: Family, record: VersionedRecord) -> Sequence[bytes]:
+    owner = _owner_in_lists(family, record)
+    return [listing(family, user_id, is_by_change=True) for user_id in (None, owner)]
+
+
+def _by_status(record: VersionedRecord) -> Sequence[bytes]:
+    return _of_standing(record.owner or "", record.status)[0]
 
 
 def _in_conversation(record: VersionedRecord) -> Sequence[bytes]:
@@ -169,11 +264,12 @@ def _no_more(_record: VersionedRecord) -> Sequence[bytes]:
 
 
 LISTS: Final[Mapping[str, FamilyLists]] = {
-    THREAD.name: FamilyLists(b"t", _no_more, _by_change(THREAD, b"t"), has_ids=True),
-    STATE.name: FamilyLists(b"s", _in_conversation, _by_change(STATE, b"s")),
-    ITEM.name: FamilyLists(b"i", _known, _living),
+    THREAD.name: FamilyLists(b"t", _no_more, _by_status, has_ids=True),
+    STATE.name: FamilyLists(b"s", _in_conversation, _by_change_of_states),
+    ITEM.name: FamilyLists(b"i", _known, _of_items),
 }
 """The lists of each family, by its name."""
+_FAMILY_OF_CODE: Final = {LISTS[family.name].code: family for family in FAMILIES}
 
 _record_decoder: Final = msgspec.msgpack.Decoder(VersionedRecord)
 
@@ -220,21 +316,29 @@ def listed_values(
     is_by_change: bool = False,
     is_ascending: bool = True,
     after: bytes | None = None,
+    status: StatusName | None = None,
 ) -> Iterator[tuple[bytes, VersionedRecord]]:
     """
     Yield values of a family, each with its place in the order in which they began or were changed; expired ones too.
 
     Of a user those whose owner that is. Where keys name no owner also those that name nobody, and those of other owners whose keys
-    are ids of chats that the user is a member of. `after` is the place before the first one.
+    are ids of chats that the user is a member of. `after` is the place before the first one. With a `status` only threads that
+    stand so, by change.
     """
     owners = [None] if user_id is None else [user_id] if family is not THREAD else [user_id, ""]
     lists = [
-        _numbers(txn, tables, listing(family, owner, is_by_change=is_by_change), is_ascending=is_ascending, after=after)
+        _numbers(
+            txn,
+            tables,
+            listing(family, owner, is_by_change=is_by_change, status=status),
+            is_ascending=is_ascending,
+            after=after,
+        )
         for owner in owners
     ]
     if user_id is not None and family is THREAD:
         # Of those there are as many as the user has joined chats, so they are put in order here.
-        shared = _shared(txn, tables, user_id, is_by_change=is_by_change)
+        shared = _shared(txn, tables, user_id, is_by_change=is_by_change or status is not None, status=status)
         wanted = (
             place for place in shared if after is None or (place[0] > after if is_ascending else place[0] < after)
         )
@@ -243,15 +347,26 @@ def listed_values(
         yield place, record_at(txn, tables, stream_no)
 
 
-def _shared(txn: Transaction, tables: Tables, user_id: str, *, is_by_change: bool) -> Iterator[tuple[bytes, int]]:
+def _shared(
+    txn: Transaction, tables: Tables, user_id: str, *, is_by_change: bool, status: StatusName | None
+) -> Iterator[tuple[bytes, int]]:
     for chat_no in joined_chats(txn, tables, user_id):
         chat_id = chat_at(txn, tables, chat_no)
         raw = None if chat_id is None else txn.get(rows.stream_key(THREAD.stream_of(chat_id)), db=tables.chat_ids)
         if raw is None:
             continue
         record = record_at(txn, tables, to_number(raw))
-        if record.owner not in {None, user_id}:
+        if record.owner not in {None, user_id} and status in {None, record.status}:
             yield _changed(record) if is_by_change else number(record.first_position), record.first_position
+
+
+def others_threads(txn: Transaction, tables: Tables, user_id: str) -> Iterator[VersionedRecord]:
+    """Yield the threads that a user may see though they do not name that owner, the last changed first; expired ones too."""
+    if user_id:
+        for _, stream_no in _numbers(txn, tables, listing(THREAD, "", is_by_change=True), is_ascending=False):
+            yield record_at(txn, tables, stream_no)
+    for _, stream_no in _shared(txn, tables, user_id, is_by_change=True, status=None):
+        yield record_at(txn, tables, stream_no)
 
 
 def states_of_conversation(txn: Transaction, tables: Tables, conversation_id: str) -> Iterator[VersionedRecord]:

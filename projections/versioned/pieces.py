@@ -1,6 +1,7 @@
 """Pieces of content in the index, and which of them the versions of a value still reach."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -12,9 +13,9 @@ from chatledger.domain.versioned.content import (
     Edited,
     Leaf,
     ListNode,
+    size_of_edits,
     split_digests,
 )
-from chatledger.domain.versioned.cutting import size_of_edits
 
 from ..lmdb.cache import Remembered
 
@@ -46,17 +47,20 @@ def piece_to_store(content: Content, stored: Lookup, whole: Callable[[Content], 
         stored: The pieces that are stored.
         whole: Puts a list together, or a leaf; see `elements_of` and `leaf_of`.
     """
-    if isinstance(content, Edited):
-        base, most = stored(content.base), MOST_EDITS
-        leaf = None if base is None else whole(base.content)
-        # What many edits change is read as fast whole, and takes little more.
-        is_long = isinstance(leaf, Leaf) and 4 * size_of_edits(content.edits) > len(leaf.data)
-    elif isinstance(content, ListNode) and content.base:
-        base, most, is_long = stored(content.base), MAX_DEPTH, False
-    else:
+    if not isinstance(content, Edited | ListNode) or not content.base:
         return StoredPiece(content)
+    base, most = stored(content.base), MOST_EDITS if isinstance(content, Edited) else MAX_DEPTH
     depth = 1 if base is None else base.depth + 1
-    return StoredPiece(whole(content)) if is_long or depth >= most else StoredPiece(content, depth)
+    # A copy whose source is erased has edits of what is gone, until the events come that write all of it anew, and whole.
+    with suppress(CorruptStateError):
+        is_long = False
+        if isinstance(content, Edited) and base is not None:
+            leaf = whole(base.content)
+            # What many edits change is read as fast whole, and takes little more.
+            is_long = isinstance(leaf, Leaf) and 4 * size_of_edits(content.edits) > len(leaf.data)
+        if is_long or depth >= most:
+            return StoredPiece(whole(content))
+    return StoredPiece(content, depth)
 
 
 def leaf_of(content: Edited, stored: Lookup, where: str) -> Leaf:

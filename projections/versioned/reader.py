@@ -4,19 +4,31 @@ import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
-from typing import Final, Self, cast
+from typing import Any, Final, Self, cast
 
 import msgspec
 
 from chatledger.domain.chat.events import Body
 from chatledger.domain.chat.state import Tombstone
 from chatledger.domain.errors import CorruptStateError
-from chatledger.domain.versioned.content import Content, Edited, ListNode, references_of
+from chatledger.domain.holds import mark
+from chatledger.domain.legal_hold import LegalHold
+from chatledger.domain.versioned.content import (
+    Compound,
+    Content,
+    DictNode,
+    Edited,
+    Leaf,
+    ListNode,
+    Parts,
+    references_of,
+    split_digests,
+)
 from chatledger.domain.versioned.keys import Family, family_of_stream
 from chatledger.domain.versioned.record import StoredWrite, VersionedRecord, VersionRecord
+from chatledger.domain.versioned.serials import UnreadValue, plain_value
 
 from ..chat.reader import IndexedChat
-from ..lmdb.checksums import KEYED_BYTES, without_keyed_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import id_key, number, to_number
 from ..lmdb.tables import Tables
@@ -25,6 +37,11 @@ from .lists import read_record
 from .pieces import LEAF, MAX_DEPTH, StoredPiece, elements_of, endless_list, incomplete_list, leaf_of
 from .rows import digests_in, read_version, read_writes
 
+_SENT: Final = ("node", "arg")
+_SNAPSHOT_PARTS: Final = 1
+
+
+_name_decoder: Final = msgspec.msgpack.Decoder(str)
 _piece_decoder: Final = msgspec.msgpack.Decoder(StoredPiece)
 _LEAF_ROW: Final = msgspec.msgpack.encode(LEAF)[:3]
 """How the row of a leaf begins, behind its checksum: with the lengths of two arrays, and the tag of its kind."""
@@ -89,6 +106,36 @@ class IndexedVersioned:
         return IndexedChat(self._tables, self._txn, self.key, chat_no).owner
 
     @property
+    def holds(self) -> tuple[LegalHold, ...]:
+        """The legal holds on the value."""
+        return () if self.record is None else self.record.holds
+
+    def mark(self, holds: Sequence[LegalHold]) -> list[Body]:
+        """Return the event after which these are the holds on it; none where they are."""
+        return mark(self.record, None, holds)
+
+    @property
+    def read_from(self) -> tuple[Transaction, Tables]:
+        """The transaction and the tables that it is read from."""
+        return self._txn, self._tables
+
+    def pseudonym(self, version: int, slot: int) -> str | None:
+        """The name that stands in the place of another one in the head of an event; None where nothing was replaced."""
+        return self._pseudonym_row(version, slot) or None
+
+    def is_unexplained(self, version: int, slot: int) -> bool:
+        """Whether an event lacks what was in a slot of its head, and no event has said what stands there."""
+        return self._pseudonym_row(version, slot) == ""
+
+    def _pseudonym_row(self, version: int, slot: int) -> str | None:
+        """The same; "" where the event lacks a name, and what stands in its place comes later on the log."""
+        if self.stream_no is None:
+            return None
+        key = rows.pseudonym_key(self.stream_no, rows.PSEUDONYM, version, slot)
+        raw = self._txn.get(key, db=self._tables.versioned)
+        return None if raw is None else rows.unsealed(key, raw, _name_decoder)
+
+    @property
     def tombstone(self) -> Tombstone | None:
         """The last deletion of a value of this key."""
         return self._tables.tombstone(self._txn, self.stream_id)
@@ -134,7 +181,13 @@ class IndexedVersioned:
         line_no = self.line_no(line)
         if self.stream_no is None or line_no is None:
             return False
-        return self._get(rows.awaited_prefix(self.stream_no, line_no) + version_id.encode()) is not None
+        return (
+            self._txn.get(
+                rows.numbered_key(self.stream_no, rows.AWAITED, line_no) + version_id.encode(),
+                db=self._tables.versioned,
+            )
+            is not None
+        )
 
     def newest(self, line: str) -> VersionRecord | None:
         """The version with the greatest id that is no skeleton."""
@@ -145,19 +198,43 @@ class IndexedVersioned:
         for key, raw, version_id in self._version_rows(line, before):
             yield read_version(key, raw, line, version_id)
 
+    def unpruned(self, line: str) -> Iterator[VersionRecord]:
+        """The newest of a line, down to where none has any content: what rules have thinned out is not read again."""
+        for key, raw, version_id in self._version_rows(line, None, after=self.bare_until(line)):
+            yield read_version(key, raw, line, version_id)
+
+    def bare_until(self, line: str) -> str | None:
+        """The id of a version up to which none of a line has any content; None where nobody noted one."""
+        line_no = self.line_no(line)
+        if self.stream_no is None or line_no is None:
+            return None
+        raw = self._txn.get(rows.numbered_key(self.stream_no, rows.BARE, line_no), db=self._tables.versioned)
+        return None if raw is None else raw.decode()
+
+    def versions_after(self, line: str, version_id: str) -> Iterator[VersionRecord]:
+        """Yield the versions of a line with greater ids, the least first, skeletons too."""
+        prefix, cursor = self._prefix(line), self._txn.cursor(self._tables.version_rows)
+        is_there = prefix is not None and cursor.set_range(prefix + version_id.encode() + b"\0")  # no id contains NUL
+        while is_there and prefix is not None and (key := cursor.key()).startswith(prefix):
+            yield read_version(key, cursor.value(), line, key[len(prefix) :].decode())
+            is_there = cursor.next()
+
     def version_ids(self, line: str = "", *, before: str | None = None) -> Iterator[str]:
         """The ids of the versions of a line, newest first, also of damaged ones; only those smaller than `before`."""
         for _, _, version_id in self._version_rows(line, before):
             yield version_id
 
-    def _version_rows(self, line: str, before: str | None) -> Iterator[tuple[bytes, bytes, str]]:
+    def _version_rows(
+        self, line: str, before: str | None, *, after: str | None = None
+    ) -> Iterator[tuple[bytes, bytes, str]]:
         prefix = self._prefix(line)
         if prefix is None:
             return
         start = prefix + (b"\xff" if before is None else before.encode())  # no byte of an id is 255
+        end = None if after is None else prefix + after.encode()
         cursor = self._txn.cursor(self._tables.version_rows)
         is_there = cursor.prev() if cursor.set_range(start) else cursor.last()
-        while is_there and (key := cursor.key()).startswith(prefix):
+        while is_there and (key := cursor.key()).startswith(prefix) and (end is None or key > end):
             yield key, cursor.value(), key[len(prefix) :].decode()
             is_there = cursor.prev()
 
@@ -183,7 +260,7 @@ class IndexedVersioned:
         """The digests of all values of versions and writes of some lines."""
         roots: list[bytes] = []
         for line in lines:
-            for key, raw, _ in self._version_rows(line, None):
+            for key, raw, _ in self._version_rows(line, None, after=self.bare_until(line)):
                 roots += digests_in(key, raw)
             for _, writes in self.all_writes(line):
                 roots += (write.digest for write in writes)
@@ -200,6 +277,11 @@ class IndexedVersioned:
     def ids_with_writes(self, line: str) -> list[str]:
         """The ids of all versions of a line, and of those that only have writes yet; ascending."""
         return sorted({version_id for version_id, _ in self.all_writes(line)} | {*self.version_ids(line)})
+
+    def ids_with_content(self, line: str) -> list[str]:
+        """The same without those of which only the places are left; see `unpruned`."""
+        listed = self._version_rows(line, None, after=self.bare_until(line))
+        return sorted({version_id for version_id, _ in self.all_writes(line)} | {key for _, _, key in listed})
 
     def has_content(self, digest: bytes) -> bool:
         """Whether the value has this piece, and it is sound."""
@@ -248,8 +330,8 @@ class IndexedVersioned:
         """A piece as it is stored. Raises `CorruptStateError` when it is damaged."""
         if self.stream_no is None:
             return None
-        key = rows.piece_key(self.stream_no, digest)
-        raw = self._get(key)
+        key = rows.piece_key(self.stream_no, rows.PIECE, digest)
+        raw = self._txn.get(key, db=self._tables.versioned)
         return None if raw is None else rows.unsealed(key, raw, _piece_decoder)
 
     def stored_pieces(self) -> Iterator[tuple[bytes, StoredPiece]]:
@@ -261,7 +343,7 @@ class IndexedVersioned:
             return
         prefix = number(self.stream_no) + rows.PIECE
         for key, raw in prefixed(self._txn, self._tables.versioned, prefix):
-            is_leaf = raw.startswith(_LEAF_ROW, KEYED_BYTES) and without_keyed_checksum(key, raw) is not None
+            is_leaf = raw.startswith(_LEAF_ROW, rows.CHECKSUM_BYTES) and rows.is_sealed(key, raw)
             yield key[len(prefix) :], LEAF if is_leaf else rows.unsealed(key, raw, _piece_decoder)
 
     def line_no(self, line: str) -> int | None:
@@ -271,7 +353,7 @@ class IndexedVersioned:
             if not line and self._has_plain_line():
                 raw = rows.line_number(rows.PLAIN_LINE)
             elif self.stream_no is not None:
-                raw = self._get(number(self.stream_no) + rows.LINE + id_key(line))
+                raw = self._txn.get(number(self.stream_no) + rows.LINE + id_key(line), db=self._tables.versioned)
             if raw is not None and len(raw) != rows.LINE_BYTES:
                 msg = f"a line of {self.name} is damaged in the index; rebuild it"
                 raise CorruptStateError(msg)
@@ -283,15 +365,17 @@ class IndexedVersioned:
             return self.record is not None and self.record.has_plain_line
         except CorruptStateError:
             # Versions are read all the same where the record is damaged.
-            return self.stream_no is not None and self._get(number(self.stream_no) + rows.LINE + id_key("")) is None
+            if self.stream_no is None:
+                return False
+            key = number(self.stream_no) + rows.LINE + id_key("")
+            return self._txn.get(key, db=self._tables.versioned) is None
 
     def _prefix(self, line: str) -> bytes | None:
         """The prefix of rows within a line; None when nothing is in it."""
-        line_no = self.line_no(line)
+        line_no = self._line_nos.get(line)
+        if line_no is None:
+            line_no = self.line_no(line)
         return None if line_no is None or self.stream_no is None else rows.line_prefix(self.stream_no, line_no)
-
-    def _get(self, key: bytes) -> bytes | None:
-        return self._txn.get(key, db=self._tables.versioned)
 
 
 @contextlib.contextmanager
@@ -357,3 +441,48 @@ def _check_ends(state: IndexedVersioned, pieces: dict[bytes, Content], grown: li
                 break
             at = node.base
         checked.update(path)
+
+
+class PlainReader:
+    """Reads values of one thread or state; each piece once."""
+
+    def __init__(self, value: IndexedVersioned) -> None:
+        self._value = value
+        self._read: dict[bytes, Any] = {}
+
+    def value(self, digest: bytes) -> Any:
+        """Return a value as `plain_value` gives it; an `UnreadValue` where it is missing or damaged. Readers do not change it."""
+        if digest not in self._read:
+            try:
+                self._read[digest] = self._of(digest)
+            except CorruptStateError:
+                self._read[digest] = UnreadValue("damaged", 0)
+        return self._read[digest]
+
+    def last(self, digest: bytes) -> Any:
+        """Return the last element of a list, without reading the others where they are stored one by one; else the value."""
+        stored = self._value.stored_content(digest)
+        content = None if stored is None else stored.content
+        if isinstance(content, ListNode):
+            children = content.children or self._value.elements(digest)
+            return self.value(split_digests(children)[-1]) if children else None
+        whole = self.value(digest)
+        elements = cast("list[Any]", whole) if isinstance(whole, list) else [whole]
+        return elements[-1] if elements else None
+
+    def _of(self, digest: bytes) -> Any:
+        content = self._value.content(digest)
+        if isinstance(content, Leaf):
+            return plain_value(content.type, content.data)
+        if isinstance(content, Parts):
+            parts = [self._value.need_content(part) for part in split_digests(content.children)]
+            return plain_value(content.type, b"".join(part.data for part in parts if isinstance(part, Leaf)))
+        if not isinstance(content, ListNode | DictNode | Compound):
+            return UnreadValue("missing", 0)
+        values = [self.value(child) for child in split_digests(content.children)]
+        if isinstance(content, DictNode):
+            return dict(zip(content.keys, values, strict=True))
+        if isinstance(content, Compound):
+            # A packet to a node, or a snapshot of a delta channel.
+            return values[0] if len(values) == _SNAPSHOT_PARTS else dict(zip(_SENT, values, strict=False))
+        return values

@@ -6,58 +6,61 @@ from struct import Struct
 from typing import Final, TypeVar
 
 import msgspec
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
+from chatledger.domain.versioned.content import DIGEST_BYTES
 from chatledger.domain.versioned.events import FieldRef, Serialized, WriteSlot
 from chatledger.domain.versioned.record import StoredWrite, VersionRecord
 
-from ..lmdb.checksums import with_keyed_checksum, without_keyed_checksum
 from ..lmdb.environment import Transaction, drop_prefixed, prefixed
 from ..lmdb.keys import id_key, number, to_number
 from ..lmdb.tables import Tables
 
 T = TypeVar("T")
 
-RECORD, LINE, LINE_TEXT, PIECE, AWAITED, COPY = (bytes((kind,)) for kind in range(1, 7))
+RECORD, LINE, LINE_TEXT, PIECE, AWAITED, COPY, STANDING, MESSAGE, MESSAGE_BY_KEY, BARE, PSEUDONYM = (
+    bytes((kind,)) for kind in range(1, 12)
+)
 """The kinds of rows in `versioned` that a value has, after its number."""
-OF_A_LIVING_VALUE: Final = (RECORD, LINE, LINE_TEXT, PIECE, AWAITED)
+OF_A_LIVING_VALUE: Final = (RECORD, LINE, LINE_TEXT, PIECE, AWAITED, STANDING, BARE, PSEUDONYM)
 """The kinds of rows that go with a deleted value. Its copies stay known until its events are erased."""
 
 STREAM: Final = b"v"
 """Before the id of the stream of a versioned value, in the table of ids."""
 PLAIN_LINE: Final = 0
 """The number of the line "" where it was the first to come: then it has no rows of its own."""
+MESSAGE_KEY_BYTES: Final = 16
 _END: Final = b"\0"
 """Ends the id of a version in a key; no id contains it."""
 _TASK_BYTES: Final = 12
 line_number: Final[Callable[[int], bytes]] = Struct(">I").pack
 """Packs the number of a line as it stands in keys."""
+CHECKSUM_BYTES: Final = 8
+"""The bytes of the checksum before a row."""
+numbered_key: Final[Callable[[int, bytes, int], bytes]] = Struct(">QcI").pack
+"""
+Packs the number of a value, the kind of a row and a number: that of a line for `STANDING`, for `BARE`, whose row is the id of a
+version up to which none has any content, and for `AWAITED` as the prefix of the versions that others name as their parent, and that are
+still to come; that of a message for `MESSAGE`.
+"""
+piece_key: Final[Callable[[int, bytes, bytes], bytes]] = Struct(f">Qc{DIGEST_BYTES}s").pack
+"""Packs the number of a value, `PIECE`, and the digest of a piece."""
+pseudonym_key: Final[Callable[[int, bytes, int, int], bytes]] = Struct(">QcQB").pack
+"""Packs the number of a value, `PSEUDONYM`, and the version and the slot of an event that lost a name: the row is what stands there."""
 LINE_BYTES: Final = len(line_number(0))
+line_prefix: Final[Callable[[int, int], bytes]] = Struct(">QI").pack
+"""
+Packs the numbers of a value and of a line of it, the prefix of the rows of that line.
+
+The id of a version follows: of one that is there, in `version_rows`, or that has writes, in `version_writes` (`writes_key`).
+"""
 _UUID_LENGTH: Final = 36
 
 
 def stream_key(stream_id: str) -> bytes:
     """Return the key of the number of a value, in the table of ids."""
     return STREAM + id_key(stream_id)
-
-
-def line_prefix(stream_no: int, line_no: int) -> bytes:
-    """
-    Return the prefix of the rows of a line.
-
-    The id of a version follows: of one that is there, in `version_rows`, or that has writes, in `version_writes` (`writes_key`).
-    """
-    return number(stream_no) + line_number(line_no)
-
-
-def awaited_prefix(stream_no: int, line_no: int) -> bytes:
-    """Return the prefix of the rows of versions of a line that others name as their parent, and that are still to come."""
-    return number(stream_no) + AWAITED + line_number(line_no)
-
-
-def piece_key(stream_no: int, digest: bytes) -> bytes:
-    """A piece of content."""
-    return number(stream_no) + PIECE + digest
 
 
 def writes_key(prefix: bytes, version_id: str, task: bytes = b"") -> bytes:
@@ -117,14 +120,20 @@ _DAMAGED: Final = (*DECODE_ERRORS, ValueError)
 
 
 def sealed(key: bytes, row: object) -> bytes:
-    """Return a row as it is stored under a key."""
-    return with_keyed_checksum(key, _encode(row))
+    """Return a row as it is stored under a key. The checksum covers the key too, so rows that change places are noticed."""
+    encoded = _encode(row)
+    return xxh3_64_digest(encoded, xxh3_64_intdigest(key)) + encoded
+
+
+def is_sealed(key: bytes, raw: bytes) -> bool:
+    """Whether a row is what was stored under a key."""
+    return xxh3_64_digest(raw[CHECKSUM_BYTES:], xxh3_64_intdigest(key)) == raw[:CHECKSUM_BYTES]
 
 
 def unsealed(key: bytes, raw: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
     """Return what was stored under a key. Raises `CorruptStateError` when it is damaged."""
-    row = without_keyed_checksum(key, raw)
-    if row is None:
+    row = raw[CHECKSUM_BYTES:]
+    if xxh3_64_digest(row, xxh3_64_intdigest(key)) != raw[:CHECKSUM_BYTES]:
         raise damaged()
     try:
         return decoder.decode(row)
@@ -247,11 +256,16 @@ def forget_copies(txn: Transaction, tables: Tables, stream_no: int) -> None:
 
 
 def is_of_deleted_copy(txn: Transaction, tables: Tables, key: bytes) -> bool:
-    """Whether the row of a key only says that a value was copied which is deleted. A rebuilt index may lack it."""
+    """
+    Whether the row of a key only says that a value was copied, of which one is deleted, the value or its copy.
+
+    A rebuilt index may lack it where the copy is. Where the source is, it goes as soon as the copy needs it no more, and the log has
+    the copying until the source is erased there.
+    """
     start = len(number(0))
     if key[start : start + 1] != COPY:
         return False
-    return txn.get(key[start + 1 :] + RECORD, db=tables.versioned) is None
+    return any(txn.get(no + RECORD, db=tables.versioned) is None for no in (key[:start], key[start + 1 :]))
 
 
 def _copies_prefix(stream_no: int) -> bytes:

@@ -6,11 +6,13 @@ from typing import Final
 
 import msgspec
 
-from chatledger.domain.chat.events import Recorded
-from chatledger.domain.chat.state import StreamHead, Tombstone, check_follows, misplaced, next_head
+from chatledger.domain.chat.events import ContentRedacted, Recorded
+from chatledger.domain.chat.redaction import HEAD_CONTENT
+from chatledger.domain.chat.state import StreamHead, Tombstone, check_follows, misplaced, next_head, read_holds
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.versioned.content import Piece
 from chatledger.domain.versioned.events import (
+    SOURCE_DELETED,
     Skeleton,
     TaskWrites,
     VersionContentPut,
@@ -21,19 +23,21 @@ from chatledger.domain.versioned.events import (
     VersionsRemoved,
     VersionWritesPut,
 )
-from chatledger.domain.versioned.keys import parse_item_id
-from chatledger.domain.versioned.namespaces import is_within
-from chatledger.domain.versioned.record import StoredWrite, VersionedRecord, VersionRecord
+from chatledger.domain.versioned.keys import ITEM, THREAD, is_within, parse_item_id
+from chatledger.domain.versioned.record import AgentStanding, StoredWrite, VersionedRecord, VersionRecord
+from chatledger.domain.versioned.standing import SPECIAL, is_agents, made_at, standing_of, work_ms
 
 from ..lmdb.environment import Transaction, drop_prefixed, prefixed
-from ..lmdb.keys import id_key, number
+from ..lmdb.keys import id_key, number, to_number
 from ..lmdb.tables import Tables
 from . import lists, rows
+from .messages import MessageWriter
 from .pieces import StoredPiece, base_of, piece_to_store, reached_pieces
-from .reader import IndexedVersioned
+from .reader import IndexedVersioned, PlainReader
 from .rows import note_copy, read_writes, sealed, version_row, writes_row
 
 _encode: Final = msgspec.msgpack.Encoder().encode
+_standing_decoder: Final = msgspec.msgpack.Decoder(AgentStanding)
 
 
 class VersionedWriter(IndexedVersioned):
@@ -47,47 +51,148 @@ class VersionedWriter(IndexedVersioned):
         if record is not None and self.stream_no is not None:
             self._places = lists.moving_places(self.family, self.stream_no, record)
         self._is_living_item = record is not None and lists.is_living_item(self.family, record)
+        self._counts = lists.count_keys(self.family, record)
+        self._unsettled: set[str] = set()
+        """The lines of agents whose standing may have changed since the last flush."""
+        self._messages = MessageWriter(txn, tables, self)
+        self._newest_put: VersionRecord | None = None
+        self._new_pieces: dict[bytes, StoredPiece] = {}
+        """Those of the event that is applied, whose messages are looked for next: they are not read back."""
 
-    def apply(self, recorded: Recorded) -> None:
-        """Take the next event of the value in. Raises `ChainIntegrityError` when it does not follow."""
-        head = next_head(check_follows(self, recorded), recorded)
+    def apply(self, recorded: Recorded, last: StreamHead | None = None) -> StreamHead:
+        """Take the next event of the value in; see `StreamWriter.apply`."""
+        head = next_head(check_follows(self, recorded) if last is None else last, recorded)
         event, body = recorded.event, recorded.body
         time = event.occurred_at
+        self._new_pieces.clear()
         if isinstance(body, VersionsDeleted):
             self._delete(Tombstone(head, time, event.command_id))
-            return
+            return head
         self._touch(head, recorded)
-        if isinstance(body, VersionContentPut):
+        for slot in event.redacted:
+            if slot <= HEAD_CONTENT:  # of a log that is read again: the event that says what stands there comes later
+                self._put_pseudonym(recorded.version, slot, "")
+        if isinstance(body, ContentRedacted):
+            if body.message_ids or not body.takes_names or any(max(slots) > HEAD_CONTENT for _, slots in body.targets):
+                raise misplaced(recorded, "it takes more than names away")
+        elif isinstance(body, VersionContentPut):
             self._put_pieces(body.pieces)
         elif isinstance(body, VersionPut):
             self._put_pieces(body.pieces)
             if body.writes and body.parent is not None:
-                self._put_writes(body.line, body.parent, body.writes)
-            self._put_version(_record_of(body, time, recorded.position))
+                self._put_writes(body.line, body.parent, body.writes, time)
+            version = _record_of(body, time, recorded.position)
+            self._put_version(version)
+            self._messages.take_version(version)
             self._change(time if body.stored_at is None else body.stored_at, expires_at=body.expires_at)
         elif isinstance(body, VersionWritesPut):
             self._put_pieces(body.pieces)
-            self._put_writes(body.line, body.id, body.tasks)
+            self._put_writes(body.line, body.id, body.tasks, time)
             self._change(max((task.written_at for task in body.tasks), default=0) or time)
         elif isinstance(body, VersionsRemoved):
-            self._remove(body)
+            self._remove(body, recorded.position)
             self._change(time)
         elif isinstance(body, VersionsCopied):
             self._copy(body)
+            self._messages.recount(recorded.position, [], is_forced=True)
             self._change(time)
         elif isinstance(body, VersionsExpirySet):
-            self.record = msgspec.structs.replace(self._need_record(), expires_at=body.expires_at)
+            record = self._need_record()
+            holds = record.holds if body.holds is None else read_holds(recorded, body.holds, body.hold_notes)
+            self.record = msgspec.structs.replace(record, expires_at=body.expires_at, holds=holds)
         else:
             raise misplaced(recorded, f"it is not of a {self.family.name}")
+        return head
+
+    def take_slots(self, body: ContentRedacted, _positions: Iterable[int]) -> None:
+        """Note what stands in the heads of events whose slots lose a name."""
+        for version, slots in body.targets:
+            for slot in slots:
+                self._put_pseudonym(version, slot, str(body.text))
+
+    def is_to_rewrite(self, body: ContentRedacted) -> bool:
+        """Whether an event that is applied next takes names away that were still in the events that were applied."""
+        return any(self._pseudonym_row(version, slot) is None for version, slots in body.targets for slot in slots)
+
+    def _put_pseudonym(self, version: int, slot: int, pseudonym: str) -> None:
+        key = rows.pseudonym_key(self._need_no(), rows.PSEUDONYM, version, slot)
+        self._put(key, sealed(key, pseudonym))
 
     def flush(self) -> None:
         """Write what was kept back."""
-        record = self.record
-        if self.stream_no is None or record is None:
+        if self.stream_no is None or self.record is None:
             return
+        self._messages.flush()
+        if self.family is THREAD:
+            self._settle()
+        record = self.record
         self._put_record(record)
         self._move(lists.moving_places(self.family, self.stream_no, record))
-        self._count_in_namespace(record, is_living=lists.is_living_item(self.family, record))
+        if self.family is ITEM:
+            self._count_in_namespace(record, is_living=lists.is_living_item(self.family, record))
+
+    def _settle(self) -> None:
+        """
+        Note how the thread stands, which rows alone decide: it is the same in whatever parts the events come, and in any order, as
+        that of an error before the checkpoint that it belongs to.
+        """
+        record, stream_no = self._need_record(), self._need_no()
+        of_line: AgentStanding | None = None
+        for line in sorted(self._unsettled):
+            line_no = self.line_no(line)
+            newest = self._newest_put
+            if newest is None or line or newest.id != record.newest:  # of other lines the rows alone know it
+                newest = None if line_no is None else self.newest(line)
+            if line_no is not None:
+                key = rows.numbered_key(stream_no, rows.STANDING, line_no)
+                if newest is None:
+                    self._txn.delete(key, db=self._tables.versioned)
+                else:
+                    of_line = standing_of(newest, self.writes(line, newest.id), PlainReader(self).value)
+                    self._put(key, sealed(key, of_line))
+        standing = record.standing
+        if record.line_count == 1 and of_line is not None:
+            standing = of_line
+        elif self._unsettled:
+            listed = prefixed(self._txn, self._tables.versioned, number(stream_no) + rows.STANDING)
+            standing = max(
+                (rows.unsealed(key, raw, _standing_decoder) for key, raw in listed),
+                key=lambda stands: (stands.status == "waits", stands.stored_at, stands.version_id),
+                default=None,
+            )
+        self._unsettled.clear()
+        open_runs = prefixed(self._txn, self._tables.version_lists, lists.runs_of(record.key))
+        # A run of somebody else's chat that names this thread says nothing about it.
+        is_running = any(record.owner in {None, owner.decode()} for _, owner in open_runs)
+        self.record = msgspec.structs.replace(record, standing=standing, is_running=is_running)
+        self._count()
+
+    def _count(self) -> None:
+        """Note that there is a thread more that stands as this one does, and one fewer as it did."""
+        before, self._counts = self._counts, lists.count_keys(self.family, self.record)
+        if before == self._counts:
+            return
+        for keys, change in ((before, -1), (self._counts, 1)):
+            for key in keys:
+                raw = self._txn.get(key, db=self._tables.version_lists)
+                count = change + (0 if raw is None else to_number(raw))
+                if count > 0:
+                    self._list(key, number(count))
+                else:
+                    self._txn.delete(key, db=self._tables.version_lists)
+
+    def _work(self, change_ms: int) -> None:
+        if change_ms:
+            record = self._need_record()
+            self.record = msgspec.structs.replace(record, work_ms=record.work_ms + change_ms)
+
+    def _work_after(self, version: VersionRecord) -> int:
+        """Return how long the tasks worked that wrote after a checkpoint, in ms. A subgraph's are part of the task that runs it."""
+        prefix = self._prefix(version.line)
+        if prefix is None or self.family is not THREAD or not is_agents(version.line):
+            return 0
+        listed = prefixed(self._txn, self._tables.version_writes, rows.writes_key(prefix, version.id))
+        return sum(work_ms(made_at(version), read_writes(key, raw)) for key, raw in listed)
 
     def _put_record(self, record: VersionedRecord) -> None:
         key = number(self._need_no()) + rows.RECORD
@@ -95,13 +200,13 @@ class VersionedWriter(IndexedVersioned):
 
     def _move(self, places: Mapping[bytes, bytes]) -> None:
         """Move the value to its places in the lists by time."""
-        before, self._places = self._places, places
+        before, self._places, table = self._places, places, self._tables.version_lists
         for key in before:
             if key not in places:
-                self._txn.delete(key, db=self._tables.version_lists)
+                self._txn.delete(key, db=table)
         for key, row in places.items():
             if key not in before:
-                self._list(key, row)
+                self._txn.put(key, row, db=table)
 
     def _touch(self, head: StreamHead, recorded: Recorded) -> None:
         """Note the event as the last one; the first one makes the value."""
@@ -119,7 +224,9 @@ class VersionedWriter(IndexedVersioned):
         self.stream_no = position
         self._line_nos.clear()
         self._txn.put(rows.stream_key(self.stream_id), number(position), db=self._tables.chat_ids)
-        self.record = VersionedRecord(key, position, head.version, head, created_at, created_at, owner)
+        self.record = VersionedRecord(
+            key, position, head.version, head, created_at, created_at, owner, messages_no=position
+        )
         if key:
             for place in lists.fixed_places(self.family, position, self.record):
                 self._list(place, b"")
@@ -157,14 +264,23 @@ class VersionedWriter(IndexedVersioned):
             return None
 
     def _store_piece(self, digest: bytes, piece: StoredPiece) -> None:
-        key = rows.piece_key(self._need_no(), digest)
+        key = rows.piece_key(self._need_no(), rows.PIECE, digest)
         self._put(key, sealed(key, piece))
+        self._new_pieces[digest] = piece
+
+    def stored_content(self, digest: bytes) -> StoredPiece | None:
+        """A piece as it is stored, without reading back what was just put. Raises `CorruptStateError` when it is damaged."""
+        return self._new_pieces.get(digest) or super().stored_content(digest)
 
     def _put_version(self, version: VersionRecord) -> None:
         line_no, stream_no = self._need_line(version.line), self._need_no()
         key = rows.line_prefix(stream_no, line_no) + version.id.encode()
         raw = self._txn.get(key, db=self._tables.version_rows)
         self._txn.put(key, version_row(key, version), db=self._tables.version_rows)
+        bare_until = self.bare_until(version.line)
+        if bare_until is not None and version.id <= bare_until:  # an import, or a copy of one made anew
+            self._txn.delete(rows.numbered_key(stream_no, rows.BARE, line_no), db=self._tables.versioned)
+        self._note_standing(version, None if raw is None else rows.read_version(key, raw, version.line, version.id))
         self._note_awaited(version, line_no)
         if lists.LISTS[self.family.name].has_ids:
             self._list(lists.by_id(version.id, stream_no, line_no), b"")
@@ -175,12 +291,23 @@ class VersionedWriter(IndexedVersioned):
             record = msgspec.structs.replace(record, version_count=record.version_count + 1)
         if not version.line and (record.newest is None or version.id >= record.newest):
             record = _with_newest(record, version)
+            self._newest_put = version if version.skeleton is None else None
         self.record = record
+
+    def _note_standing(self, version: VersionRecord | None, before: VersionRecord | None) -> None:
+        """Note that a checkpoint came, changed its form or went; its writes are as they were."""
+        line = version.line if version is not None else "" if before is None else before.line
+        if self.family is THREAD and is_agents(line):
+            self._unsettled.add(line)
+            self._work(
+                (0 if version is None else self._work_after(version))
+                - (0 if before is None else self._work_after(before))
+            )
 
     def _note_awaited(self, version: VersionRecord, line_no: int) -> None:
         """Note that a version came, and that its parent is still to come where that is not there."""
         stream_no = self._need_no()
-        awaited = rows.awaited_prefix(stream_no, line_no)
+        awaited = rows.numbered_key(stream_no, rows.AWAITED, line_no)
         self._txn.delete(awaited + version.id.encode(), db=self._tables.versioned)
         if version.parent is None or version.is_orphan:
             return
@@ -197,8 +324,10 @@ class VersionedWriter(IndexedVersioned):
         raw = self._txn.get(key, db=self._tables.version_rows)
         if raw is None:
             return
+        self._note_standing(None, rows.read_version(key, raw, line, version_id))
         self._unlist_version(key, raw, line_no)
         self._txn.delete(key, db=self._tables.version_rows)
+        self._newest_put = None
         record = self._need_record()
         self.record = msgspec.structs.replace(record, version_count=record.version_count - 1)
 
@@ -211,33 +340,55 @@ class VersionedWriter(IndexedVersioned):
         if run_id is not None:
             self._txn.delete(lists.by_run(run_id, stream_no, line_no, version_id), db=self._tables.version_lists)
 
-    def _put_writes(self, line: str, version_id: str, tasks: Iterable[TaskWrites]) -> None:
+    def _put_writes(self, line: str, version_id: str, tasks: Iterable[TaskWrites], time: int) -> None:
         for task in tasks:
             writes = [
                 StoredWrite(task.task_id, slot.index, task.task_path, slot.channel, slot.digest, task.written_at)
                 for slot in task.slots
             ]
-            self._merge_writes(line, version_id, task.task_id, writes)
+            new = self._merge_writes(line, version_id, task.task_id, writes)
+            self._messages.take_writes(line, version_id, new, time)
 
-    def _merge_writes(self, line: str, version_id: str, task_id: str, writes: Iterable[StoredWrite]) -> None:
-        """Put the writes of one task in. Slots from 0 on that are taken stay, those below are replaced."""
+    def _merge_writes(
+        self, line: str, version_id: str, task_id: str, writes: Iterable[StoredWrite]
+    ) -> list[StoredWrite]:
+        """Put the writes of one task in, and return those that are new. Slots from 0 on that are taken stay, those below are replaced."""
         prefix = rows.line_prefix(self._need_no(), self._need_line(line))
         key = rows.writes_key(prefix, version_id, rows.task_key(task_id))
         raw = self._txn.get(key, db=self._tables.version_writes)
         slots = {} if raw is None else {write.index: write for write in read_writes(key, raw)}
+        new: list[StoredWrite] = []
         for write in writes:
             if write.index < 0 or write.index not in slots:
                 slots[write.index] = write
-        self._txn.put(key, writes_row(key, list(slots.values())), db=self._tables.version_writes)
+                new.append(write)
+        merged = list(slots.values())
+        self._txn.put(key, writes_row(key, merged), db=self._tables.version_writes)
+        if self.family is THREAD and is_agents(line):
+            if not SPECIAL.isdisjoint(write.channel for write in merged):
+                self._unsettled.add(line)
+            version = self.version(line, version_id)
+            if version is not None:
+                before = [] if raw is None else read_writes(key, raw)
+                self._work(work_ms(made_at(version), merged) - work_ms(made_at(version), before))
+        return new
 
-    def _remove(self, body: VersionsRemoved) -> None:
+    def _remove(self, body: VersionsRemoved, position: int) -> None:
+        messages = self._messages.all_messages()
         for line in body.lines:
             self._drop_line(line)
         for line, version_id in body.versions:
             self._drop_writes(line, version_id, kept=())
             self._drop_version(line, version_id)
+            line_no = self.line_no(line)
+            if line_no is not None:
+                # Without the source of a copy, versions of it were awaited that were there: nobody awaits them any more.
+                awaited = rows.numbered_key(self._need_no(), rows.AWAITED, line_no)
+                self._txn.delete(awaited + version_id.encode(), db=self._tables.versioned)
         for skeleton in body.skeletons:
             self._strip(skeleton)
+        for line in dict.fromkeys(skeleton.line for skeleton in body.skeletons if not skeleton.channels):
+            self._note_bare(line)
         for line, version_id in body.orphans:
             version = self.version(line, version_id)
             if version is not None:
@@ -247,6 +398,8 @@ class VersionedWriter(IndexedVersioned):
             newest = next(self.versions(""), None)
             self.record = _with_newest(record, newest)
         self._drop_unreached()
+        # A copy that was made anew from its own events has its messages in another order than it had them from the source.
+        self._messages.recount(position, messages, is_forced=body.reason == SOURCE_DELETED)
 
     def _strip(self, skeleton: Skeleton) -> None:
         version = self.version(skeleton.line, skeleton.id)
@@ -256,9 +409,22 @@ class VersionedWriter(IndexedVersioned):
         kept = {name: ref for name, ref in version.fields.items() if name in skeleton.channels}
         self._store(msgspec.structs.replace(version, fields=kept, skeleton=skeleton.channels))
 
+    def _note_bare(self, line: str) -> None:
+        """Note up to which version none of a line has any content. Goes on where the last look ended, so it costs what is new."""
+        until = self.bare_until(line)
+        for version in self.versions_after(line, until or ""):
+            if version.skeleton != ():
+                break
+            until = version.id
+        if until is not None:
+            self._put(rows.numbered_key(self._need_no(), rows.BARE, self._need_line(line)), until.encode())
+
     def _store(self, version: VersionRecord) -> None:
         key = rows.line_prefix(self._need_no(), self._need_line(version.line)) + version.id.encode()
         self._txn.put(key, version_row(key, version), db=self._tables.version_rows)
+        self._newest_put = None
+        if is_agents(version.line):
+            self._unsettled.add(version.line)
 
     def _drop_line(self, line: str) -> None:
         line_no, stream_no = self.line_no(line), self._need_no()
@@ -267,7 +433,9 @@ class VersionedWriter(IndexedVersioned):
         for version_id in list(self.version_ids(line)):
             self._drop_version(line, version_id)
         drop_prefixed(self._txn, self._tables.version_writes, rows.line_prefix(stream_no, line_no))
-        drop_prefixed(self._txn, self._tables.versioned, rows.awaited_prefix(stream_no, line_no))
+        drop_prefixed(self._txn, self._tables.versioned, rows.numbered_key(stream_no, rows.AWAITED, line_no))
+        for kind in (rows.STANDING, rows.BARE):
+            self._txn.delete(rows.numbered_key(stream_no, kind, line_no), db=self._tables.versioned)
         record = self._need_record()
         if not line and record.has_plain_line:
             self.record = msgspec.structs.replace(record, has_plain_line=False)
@@ -282,6 +450,10 @@ class VersionedWriter(IndexedVersioned):
         prefix = self._prefix(line)
         if prefix is None:
             return
+        version = self.version(line, version_id)
+        worked = 0 if version is None else self._work_after(version)
+        if is_agents(line):
+            self._unsettled.add(line)
         table = self._tables.version_writes
         for key, raw in list(prefixed(self._txn, table, rows.writes_key(prefix, version_id))):
             rest = [write for write in read_writes(key, raw) if write.channel in kept] if kept else []
@@ -289,6 +461,7 @@ class VersionedWriter(IndexedVersioned):
                 self._txn.put(key, writes_row(key, rest), db=table)
             else:
                 self._txn.delete(key, db=table)
+        self._work((0 if version is None else self._work_after(version)) - worked)
 
     def _drop_unreached(self) -> None:
         """
@@ -305,8 +478,9 @@ class VersionedWriter(IndexedVersioned):
         for digest, piece in self._freed(reached).items():
             if piece is not reached[digest]:
                 self._store_piece(digest, piece)
+        self._new_pieces.clear()
         for digest in pieces.keys() - reached.keys():
-            self._txn.delete(rows.piece_key(self._need_no(), digest), db=self._tables.versioned)
+            self._txn.delete(rows.piece_key(self._need_no(), rows.PIECE, digest), db=self._tables.versioned)
 
     def _freed(self, pieces: Mapping[bytes, StoredPiece]) -> dict[bytes, StoredPiece]:
         """Return pieces, whole where what they came out of is not among them."""
@@ -342,6 +516,7 @@ class VersionedWriter(IndexedVersioned):
         record, stream_no = self.record, self.stream_no
         if stream_no is not None and record is not None:
             prefix = number(stream_no)
+            self._messages.forget(self._messages.all_messages())
             for key, raw in prefixed(self._txn, self._tables.version_rows, prefix):
                 self._unlist_version(key, raw, int.from_bytes(key[len(prefix) : len(prefix) + rows.LINE_BYTES], "big"))
             drop_prefixed(self._txn, self._tables.version_rows, prefix)
@@ -357,6 +532,8 @@ class VersionedWriter(IndexedVersioned):
         self._tables.put_tombstone(self._txn, self.stream_id, tombstone)
         self.stream_no, self.record = None, None
         self._line_nos.clear()
+        self._unsettled.clear()
+        self._count()
 
     def _count_in_namespace(self, record: VersionedRecord, *, is_living: bool) -> None:
         """Note that the namespace of an item has one with a value more or fewer."""

@@ -8,7 +8,8 @@ State for conversations with AI agents: a DAG of immutable messages on an append
         ledger.create_chat("trip", "ada")
         ledger.append("trip", [user("Plan a weekend in Riga")])
 
-All names are imported on first use: plugins and command lines that only name the package start at once.
+`help(chatledger.open)` has the options of opening. All names are imported on first
+use: plugins and command lines that only name the package start at once.
 """
 
 import typing as _t
@@ -27,23 +28,24 @@ else:
             from importlib.metadata import version
 
             return version("chatledger")
+        # Not `from chatledger import _facade`, which would ask this function for it.
+        from importlib import import_module
+
+        if name == "open":
+            globals()[name] = import_module("chatledger.infra.ledger.open").open
+            return globals()[name]
         if name == "__all__" or not name.startswith("_"):
-            found = _public()
-            if name in found:
-                return found[name]
+            facade = import_module("chatledger._facade")
+            if name == "__all__" or name in facade.__all__:
+                globals()[name] = getattr(facade, name)
+                return globals()[name]
         msg = f"module 'chatledger' has no attribute {name!r}"
         raise AttributeError(msg)
 
     def __dir__() -> list[str]:
         """Every public name, also those that were not used yet."""
-        return sorted({*globals(), *_public()})
-
-    def _public() -> dict[str, object]:
-        # Not `from chatledger import _facade`, which would ask `__getattr__` for it.
         from importlib import import_module
 
-        names = vars(import_module("chatledger._facade"))
-        found = {name: names[name] for name in ("__all__", *names["__all__"])}
-        found["open"] = import_module("chatledger.infra.ledger.open").open
-        globals().update(found)
-        return found
+        # Without what is private and the functions above: `help` and the completion of a shell show what is listed here.
+        public = {name for name in globals() if not name.startswith("_")}
+        return sorted(public | {"__version__", "open", *import_module("chatledger._facade").__all__})

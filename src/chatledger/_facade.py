@@ -1,5 +1,8 @@
 """The names of `chatledger`: what an application uses, without `open`, so that `*` replaces no builtin."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.save import Save, SavePreview, SaveResult
 from chatledger.domain.context.engine.reading import Head, Resolved
@@ -17,6 +20,8 @@ from chatledger.domain.values import (
     GraphBranch,
     GraphCheckpoint,
     GraphNode,
+    HitCounts,
+    HitPlace,
     Message,
     NewMessage,
     Page,
@@ -40,19 +45,21 @@ from chatledger.errors import (
     LogUnavailableError,
     NotFoundError,
 )
-from chatledger.infra.ledger.aio.async_ledger import AsyncLedger, AsyncLedgerView
 from chatledger.infra.ledger.drafts import assistant, assistant_text, message, user
-from chatledger.infra.ledger.engine import AsyncContextEngine, ContextEngine
 from chatledger.infra.ledger.feed import AsyncFeed, Feed, FeedInfo
-from chatledger.infra.ledger.history import AsyncMessageHistory, MessageHistory
 from chatledger.infra.ledger.ledger import Ledger
-from chatledger.infra.ledger.open import open_async
 from chatledger.infra.ledger.view import LedgerView
 from chatledger.infra.log.nats.endpoint import Login
 from chatledger.infra.store.custom_projections import ProjectionInfo
 from chatledger.infra.store.opening.encryption import Encryption
-from chatledger.projections.custom.projection import Projection
+from chatledger.projections.custom.records import Projection
 from chatledger.projections.custom.rows import ProjectionRows, ProjectionView
+
+if TYPE_CHECKING:
+    from chatledger.infra.ledger.aio.async_ledger import AsyncLedger, AsyncLedgerView
+    from chatledger.infra.ledger.engine import AsyncContextEngine, ContextEngine
+    from chatledger.infra.ledger.history import AsyncMessageHistory, MessageHistory
+    from chatledger.infra.ledger.open import open_async
 
 __all__ = [
     "ANY",
@@ -86,6 +93,8 @@ __all__ = [
     "GraphNode",
     "Head",
     "HeadConflictError",
+    "HitCounts",
+    "HitPlace",
     "InvalidValueError",
     "Ledger",
     "LedgerClosedError",
@@ -117,3 +126,22 @@ __all__ = [
     "open_async",
     "user",
 ]
+
+_LATER: Final = {
+    "AsyncContextEngine": "engine",
+    "AsyncLedger": "aio.async_ledger",
+    "AsyncLedgerView": "aio.async_ledger",
+    "AsyncMessageHistory": "history",
+    "ContextEngine": "engine",
+    "MessageHistory": "history",
+    "open_async": "open",
+}
+"""Names whose modules import asyncio and anyio, and where they are: a program that opens a ledger and blocks does without."""
+
+
+def __getattr__(name: str) -> object:
+    """Import what is used later than the rest."""
+    if name not in _LATER:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(f"chatledger.infra.ledger.{_LATER[name]}"), name)

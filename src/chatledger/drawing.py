@@ -1,6 +1,7 @@
-"""Drawings of a chat's DAG, from what `Ledger.graph` returns, and the rows that `Ledger.get_rows` and its neighbours return."""
+"""Drawings of a chat's DAG, from what `Ledger.graph` returns, what notebooks show, and the rows that `Ledger.get_rows` and its neighbours return."""
 
 from chatledger.domain.draw.diagrams import draw_dot, draw_mermaid
+from chatledger.domain.draw.notebook import draw_html, draw_markdown
 from chatledger.domain.draw.rows import (
     BranchPoint,
     BranchPointChild,
@@ -27,6 +28,8 @@ __all__ = [
     "RowStrip",
     "RowWindow",
     "draw_dot",
+    "draw_html",
+    "draw_markdown",
     "draw_mermaid",
     "visualize_graph",
 ]

@@ -2,14 +2,19 @@
 
 from chatledger.domain.graph.reducers import (
     AGENT_REDUCERS,
+    CountChange,
     Reducer,
     Reducers,
+    StateDiff,
+    Transition,
     append_messages,
+    get_state_diff,
     last_write,
     merge_docs,
     merge_metadata,
     merge_tasks,
     reduce_state,
+    transition,
 )
 from chatledger.domain.graph.schema import (
     DEFAULT_OPTIONS,
@@ -24,13 +29,13 @@ from chatledger.domain.graph.schema import (
     Tasks,
     ToolResult,
 )
-from chatledger.domain.graph.transition import CountChange, StateDiff, Transition, get_state_diff, transition
 from chatledger.domain.versioned.keys import StateKey, parse_state_id, state_id
 from chatledger.infra.ledger.graph.async_state_store import AsyncStateStore, AsyncStateView
 from chatledger.infra.ledger.graph.observers import StateObserver, StateObservers
-from chatledger.infra.ledger.graph.settings import Checkpointing, Nodes
 from chatledger.infra.ledger.graph.state_store import StateStore, StateView, initial_state
 from chatledger.infra.ledger.graph.values import (
+    Checkpointing,
+    Nodes,
     ResumePoint,
     StateInfo,
     StatePart,

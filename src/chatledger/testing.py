@@ -17,9 +17,8 @@ from chatledger.infra.testing.adapters import (
 )
 from chatledger.infra.testing.forms import check_form
 from chatledger.infra.testing.logs import check_log
-from chatledger.infra.testing.projections import check_projection
 from chatledger.infra.testing.savers import check_saver
-from chatledger.infra.testing.story import tell_story
+from chatledger.infra.testing.story import check_projection, tell_story
 
 __all__ = [
     "AdapterDriver",

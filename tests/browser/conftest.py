@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.support.browser_world import Demo, demo_server, findings
-from tests.support.chromium import chromium, open_browser
+from tests.support.chromium import PATIENCE_MS, chromium, open_browser
 
 HERE = Path(__file__).parent
 OPEN = ExitStack()
@@ -15,11 +15,11 @@ SHOTS = HERE.parent.parent / "build" / "screenshots"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests of this folder drive a browser, one after the other."""
+    """All tests of this folder drive a browser, and wait as long as a busy machine needs."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker("browser")
-            item.add_marker(pytest.mark.xdist_group("browser"))
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +27,7 @@ def browser() -> Browser:
     """The browser of all tests."""
     if chromium() is None:
         pytest.skip("no Chromium was found: install it (Debian: apt-get install chromium) or set CHATLEDGER_CHROMIUM")
+    expect.set_options(timeout=PATIENCE_MS)
     return OPEN.enter_context(open_browser())
 
 
@@ -49,7 +50,7 @@ def demo() -> Generator[Demo]:
 def context(browser: Browser, demo: Demo) -> Generator[BrowserContext]:
     """A browser without history, on the server."""
     context = browser.new_context(base_url=demo.url, viewport={"width": 1200, "height": 800})
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE_MS)
     yield context
     context.close()
 

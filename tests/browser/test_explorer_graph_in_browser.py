@@ -140,6 +140,21 @@ def test_what_is_read_is_in_one_strong_colour(page: Page, chat: Ledger) -> None:
         )
         return colour
 
+    aside = chat.get_rows("graph-wide", first=330, limit=1).rows[0]
+    graph.evaluate("(graph, id) => graph.show(id)", aside.id)
+    expect(page.locator("[role=treeitem][aria-selected=true]")).to_contain_text("answer 30")
+    x = graph.evaluate("(graph, lane) => graph.painter.x(lane)", aside.lane)
+
+    def is_lit() -> bool:
+        """Whether the thin line above the message is orange; it is drawn with soft edges."""
+        colour = pixel(x, 329)
+        return int(colour[:2], 16) - int(colour[4:], 16) > 80
+
+    assert not is_lit()
+    y = graph.evaluate("graph => 330.5 * graph.rowPx - graph.scroll.top")
+    page.locator(".cl-graph-rows").hover(position={"x": 200, "y": y})
+    expect(page.locator(".cl-graph-tip")).to_contain_text("side-30 · user")
+    assert is_lit()
     graph.evaluate("graph => graph.show('wide-250')")
     expect(page.locator("[role=treeitem][aria-selected=true]")).to_contain_text("on the read path")
     assert pixel(14, 252) == "3b4cca"
@@ -155,3 +170,51 @@ def test_what_is_read_is_in_one_strong_colour(page: Page, chat: Ledger) -> None:
     assert row is not None
     assert pixel(14, row.row) == "3b4cca"
     chat.delete_chat("graph-wide")
+
+
+COLUMN = """(graph, [lane, row]) => {
+  // How much of the pixels across a line between two rows has its colour: its width. It is drawn with soft edges.
+  const x = graph.painter.x(lane) - 5;
+  const y = (row + 1) * graph.rowPx - graph.scroll.top;
+  const { data } = graph.painter.context.getImageData(x * devicePixelRatio, y * devicePixelRatio, 10, 1);
+  const pixels = [...Array(10).keys()].map((at) => [...data.slice(4 * at, 4 * at + 3)]);
+  const strength = ([r, g, b]) => 3 * 255 - r - g - b;
+  const most = pixels.reduce((one, other) => (strength(other) > strength(one) ? other : one));
+  const full = strength(graph.painter.colours[lane ? "thread" : "accent"].match(/\\d+/g).map(Number));
+  return { width: pixels.reduce((sum, pixel) => sum + strength(pixel), 0) / full, colour: most };
+}"""
+
+
+def test_the_line_under_the_pointer_is_named_and_lit(page: Page, chat: Ledger) -> None:
+    """All of it and no other, also where its branch ends further down; the read path is wide, the others are thin."""
+    chat.create_chat("graph-lines", "local")
+    main = chat.append("graph-lines", [user(str(at)) for at in range(6)])
+    for name, at in (("upper", 1), ("lower", 3)):
+        chat.create_branch("graph-lines", name, main[at].id, activate=False)
+    for _ in range(3):
+        for name in ("upper", "lower"):
+            chat.append("graph-lines", [user(name)], branch=name)
+    put_graph(page, "graph-lines", along="main")
+    graph = page.locator("cl-graph")
+    lanes = {row.row: row.lane for row in chat.get_rows("graph-lines", along="main").rows}
+
+    def between(row: int, lane: int) -> tuple[float, bool]:
+        """The width of what is drawn in a lane below a row, and whether it is orange."""
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        drawn = graph.evaluate(COLUMN, [lane, row])
+        return drawn["width"], drawn["colour"][0] - drawn["colour"][2] > 80
+
+    assert [2.75, 1.25] == [pytest.approx(between(*at)[0], abs=0.1) for at in ((2, 0), (9, lanes[9]))]
+    assert not any(between(row, lanes[row])[1] for row in range(10))
+    for row, name in ((6, "upper"), (9, "lower")):
+        page.locator(".cl-graph-rows").hover(
+            position={"x": 200, "y": graph.evaluate("(g, row) => (row + 0.5) * g.rowPx", row)}
+        )
+        expect(page.locator(".cl-graph-tip")).to_contain_text(f"{name} · user")
+        lit = {at for at in range(6, 10) if between(at, lanes[at])[1]}
+        assert lit == ({6, 8} if name == "upper" else {7, 9})
+        assert not any(between(at, 0)[1] for at in range(5))
+    page.locator(".cl-graph-rows").hover(position={"x": 200, "y": 5})
+    expect(page.locator(".cl-graph-tip")).to_contain_text("main · user")
+    assert not any(between(at, lanes[at])[1] for at in range(10))
+    chat.delete_chat("graph-lines")

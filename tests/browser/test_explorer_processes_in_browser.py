@@ -44,7 +44,7 @@ def delays_of(page: Page, ledger: Ledger, name: str, count: int = 7) -> list[flo
         message_id = f"{name}-{number}"
         ledger.append("trip", [user(message_id, id=message_id)])
         written_at = time.time()
-        expect(page.locator(f"#m-{message_id}")).to_be_attached(timeout=30_000)
+        expect(page.locator(f"#m-{message_id}")).to_be_attached()
         seen_at: float = page.evaluate("id => window.seen[id]", message_id)
         delays.append(seen_at - written_at)
         time.sleep(0.5)  # a page is read a few times a second at most
@@ -68,7 +68,7 @@ def test_what_another_process_writes_is_seen_at_once(browser: Browser, tmp_path:
                 before = delays_of(page, ledger, "before")
             ledger.append("trip", [user("meanwhile", id="meanwhile")])
             with server_of(tmp_path / "data", url.port or 0):
-                expect(page.locator("#m-meanwhile")).to_be_attached(timeout=30_000)
+                expect(page.locator("#m-meanwhile")).to_be_attached()
                 after = delays_of(page, ledger, "after")
 
     assert min(before) < SEEN_WITHIN_S

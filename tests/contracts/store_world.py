@@ -138,11 +138,13 @@ def _plain(event: Recorded, prefix: str) -> dict[str, Any]:
     for name in ("position", "event_id", "occurred_at", "hash", "previous_hash"):
         del found[name]
     payload = found["payload"]
-    for name in ("branch_id", "checkpoint_id", "created_at", "first_position"):
+    for name in ("branch_id", "checkpoint_id", "created_at", "digest", "first_position", "link_id"):
         payload.pop(name, None)
     for message in payload.get("messages", ()):
         if message["created_at"] != 7:
             del message["created_at"]
+        if "redacted" in message:
+            message["redacted"] = message["redacted"]["reason"]
     return cast("dict[str, Any]", _replaced({**found, "rest": event.event.rest}, prefix))
 
 

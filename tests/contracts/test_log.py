@@ -14,7 +14,8 @@ from tests.support.jetstream_world import TOKEN, running
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.log.codec import EncodedEvent
 from chatledger.infra.log.bookmarks import Bookmark
-from chatledger.infra.store.opening.locations import LogOnly, log_at
+from chatledger.infra.store.opening.locations import log_at
+from chatledger.infra.store.opening.options import LogOnly
 from chatledger.testing import EventLog, MemoryLog, check_log
 
 

@@ -100,6 +100,9 @@ def matches(expected: str, actual: str) -> bool:
 def _tidy(text: str) -> str:
     for pattern, name in _CHANGING:
         text = pattern.sub(name, text)
+    if "<duration>" in text:  # a column is as wide as its longest duration
+        text = re.sub(r" {2,}", "  ", text)
+        text = re.sub(r" +<duration>", " <duration>", text)
     return "\n".join(line.rstrip() for line in text.strip("\n").split("\n"))
 
 
@@ -124,7 +127,8 @@ def _run_blocks(text: str, page: Path, names: dict[str, object], servers: contex
         elif block.file is not None:
             Path(block.file).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
-            printed = _run_python(block, page, names)
+            # A reader pastes a block of the front page alone; of other pages one after the other.
+            printed = _run_python(block, page, {"__name__": "__main__"} if page.name == "README.md" else names)
         elif block.runs_on:
             _start(block, servers)
         elif block.language == "console":

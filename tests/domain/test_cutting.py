@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.soak import examples
 
-from chatledger.domain.versioned.cutting import PART_BYTES, Edit, cut, edited, edits_between
+from chatledger.domain.versioned.content import PART_BYTES, Edit, cut, edited, edits_between
 
 some_bytes = st.binary(max_size=200)
 long_bytes = st.builds(lambda unit, count: unit * count, st.binary(min_size=1, max_size=80), st.integers(0, 3_000))

@@ -22,6 +22,7 @@ from chatledger.domain.errors import (
     EmbeddingError,
     EmptyChatError,
     HeadConflictError,
+    HeldError,
     IndexFullError,
     LastBranchError,
     LiveConflictError,
@@ -52,6 +53,7 @@ from chatledger.domain.errors import (
     UpdateConflictError,
     WrongChatError,
 )
+from chatledger.domain.legal_hold import LegalHold
 
 CLASSES: dict[str, type[ChatledgerError]] = {
     name: found for name, found in vars(errors).items() if inspect.isclass(found) and issubclass(found, ChatledgerError)
@@ -66,6 +68,7 @@ WITH_FACTS: list[ChatledgerError] = [
     MessageNotFoundError("m1", chat_id="c"),
     ParentNotFoundError("m2", parent_id="m1", chat_id="c"),
     BranchNotFoundError("c", "idea"),
+    HeldError("chat 'c'", LegalHold(kind="chat", id="c", held_at=7)),
     LastBranchError("c", "main"),
     CheckpointNotFoundError("c", "cp"),
     RunNotFoundError("c", "r1"),

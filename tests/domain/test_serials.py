@@ -7,8 +7,7 @@ import pytest
 
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.versioned.content import Leaf
-from chatledger.domain.versioned.json_values import decoded
-from chatledger.domain.versioned.serials import bare, is_plain, with_header
+from chatledger.domain.versioned.serials import bare, decoded, is_plain, with_header
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 65_535, 65_536])

@@ -108,6 +108,7 @@ def test_a_message_shows_its_text_and_every_field() -> None:
         "reply_to": None,
         "copied_from": None,
         "annotation": None,
+        "redacted": None,
         "is_stale": False,
         "is_hidden": False,
     }
@@ -170,7 +171,7 @@ def test_a_wrong_request_is_refused_by_pydantic(body: str) -> None:
 
 
 def test_search_hits_are_a_list_for_pydantic_and_say_more_as_a_dict() -> None:
-    hits = SearchHits([SearchHit(message=make_message(), rank=-0.5, snippet="<mark>hi</mark>")], is_degraded=True)
+    hits = SearchHits([SearchHit(message=make_message(), rank=-0.5, snippet="hi", matches=[[0, 2]])], is_degraded=True)
     assert hits.to_dict() == {"hits": [hits[0].to_dict()], "is_degraded": True, "pending": 0}
     assert json.loads(TypeAdapter(SearchHits).dump_json(hits)) == [hits[0].to_dict()]
 

@@ -12,8 +12,8 @@ from tests.support.agent_threads import tree_of
 
 import chatledger
 from chatledger import Encryption, Ledger, NewMessage
-from chatledger.domain.versioned.decide import PutVersion
 from chatledger.domain.versioned.keys import STATE, thread_stream
+from chatledger.domain.versioned.record import PutVersion
 from chatledger.graph_state import StateStore, state_id
 from chatledger.infra.admin.doctor.diagnosing import diagnose
 from chatledger.infra.ledger.threads import Threads

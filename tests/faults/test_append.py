@@ -18,7 +18,7 @@ from tests.support.ledger_world import check_chat, ids, internals, lagging, leng
 import chatledger
 from chatledger import ChatledgerError, Ledger, NewMessage
 from chatledger.infra.log.nats.errors import ConnectionLostError
-from chatledger.infra.store.commands import Command
+from chatledger.infra.store.group_commit import Command
 from chatledger.projections import index as index_module
 from chatledger.projections.chat.writer import ChatWriter
 

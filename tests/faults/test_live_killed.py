@@ -19,7 +19,7 @@ import chatledger
 from chatledger import AlreadyExistsError, ChatledgerError, Ledger
 from chatledger.domain.chat import live
 from chatledger.errors import LiveConflictError, LiveStreamNotFoundError
-from chatledger.infra.ledger.live import pump, reader
+from chatledger.infra.ledger.live import methods, pump
 from chatledger.infra.ledger.live import writer as live_writer
 from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.live import LiveStream
@@ -33,7 +33,7 @@ SILENCE_S: Final = 0.6
 
 def hurry(patch: pytest.MonkeyPatch) -> None:
     """Let the writers of this process beat, and be taken for dead, sooner than they would."""
-    for module in (live, live_writer, reader):
+    for module in (live, live_writer, methods):
         patch.setattr(module, "SILENCE_S", SILENCE_S)
     patch.setattr(pump, "BEAT_S", BEAT_S)
 

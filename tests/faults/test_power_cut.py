@@ -20,7 +20,8 @@ import chatledger
 from chatledger import admin
 from chatledger.infra.log.blobs import Blobs
 from chatledger.infra.log.nats.event_log import BLOBS
-from chatledger.infra.log.nats_server.directory import Durability, sync
+from chatledger.infra.log.nats_server.directory import Durability
+from chatledger.projections.operating_system import sync
 
 pytestmark = [
     pytest.mark.skipif(why_missing() is not None, reason=str(why_missing())),

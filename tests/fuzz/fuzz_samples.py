@@ -18,8 +18,7 @@ from chatledger.domain.log.large_data import carrying
 from chatledger.domain.values import Message
 from chatledger.infra.log.bookmarks import Bookmark, encode_bookmark
 from chatledger.infra.log.cipher import RecordCipher
-from chatledger.infra.log.compression import ZstdCompressor
-from chatledger.infra.log.mapper import StructMapper
+from chatledger.infra.log.mapper import StructMapper, ZstdCompressor
 from chatledger.infra.store.opening.encryption import keyring_of
 
 KEY: Final = "k:q83vASNFZ4mrze8BI0VniavN7wEjRWeJEDJUdpi63P4="

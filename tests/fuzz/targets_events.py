@@ -12,7 +12,7 @@ from chatledger import Recorded
 from chatledger.domain.chat.events import Event, MessagesAppended
 from chatledger.domain.log.codec import decode_event, references_in
 from chatledger.domain.log.large_data import UnknownContentError, carried, is_carrying
-from chatledger.infra.log.compression import MARK
+from chatledger.infra.log.mapper import MARK
 
 
 def _event(_: Bench) -> Target:

@@ -15,8 +15,7 @@ from chatledger import user
 from chatledger.infra.admin.doctor.store_files import StoreFiles, stream_folder
 from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.store.quarantine import Note, Quarantine
-from chatledger.projections.lmdb.page_check import find_damage
-from chatledger.projections.lmdb.pages import PageError, newest_snapshot
+from chatledger.projections.lmdb.page_check import PageError, find_damage, newest_snapshot
 from chatledger.projections.lmdb.scrub import PageFile
 
 PAGE: Final = 4096

@@ -17,7 +17,7 @@ from tests.fuzz.fuzz_target import Bench, Maker, Target
 import chatledger
 from chatledger.domain.errors import DECODE_ERRORS
 from chatledger.importers import read_chats, validate_chat, write_chats
-from chatledger.infra.exchange.langgraph_sqlite import import_saver_file, is_saver_file
+from chatledger.infra.exchange.langgraph_savers import import_saver_file, is_saver_file
 
 DATA: Final = Path(__file__).resolve().parents[1] / "data"
 

@@ -32,7 +32,7 @@ from chatledger.infra.log.nats.reading import TOPIC, VERSION, LogMessage
 from chatledger.infra.log.nats.records import Records, event_version
 from chatledger.infra.log.nats.stream import event_prefix
 from chatledger.infra.log.nats.subjects import ORIGINATOR_ID, check_stream_name, raw_id, stream_name, token
-from chatledger.infra.log.nats_server import health
+from chatledger.infra.log.nats_server import launcher
 from chatledger.infra.store.opening.nats_locations import NatsPlace, read_place, without_secrets
 
 QUERIES: Final = (b'salt AND (pepper OR "sea salt") NOT tom*', "漢字 OR กก".encode(), b'((("a b"*) OR c) NOT d)')
@@ -175,7 +175,7 @@ def _blocking_connection(_: Bench) -> Target:
 
 def _introduction(bench: Bench) -> Target:
     """The words with which whoever listens on the port of a server greets everybody who connects."""
-    connect = bench.stack.enter_context(mock.patch.object(health, "_connect"))
+    connect = bench.stack.enter_context(mock.patch.object(launcher, "_connect"))
 
     def read(raw: bytes) -> None:
         ours, theirs = socket.socketpair()
@@ -183,7 +183,7 @@ def _introduction(bench: Bench) -> Target:
         with ours, theirs:
             theirs.sendall(raw)
             theirs.shutdown(socket.SHUT_WR)
-            found = health.get_server_info("nats://host:1")
+            found = launcher.get_server_info("nats://host:1")
             assert found is None or isinstance(found.server_name, str)
 
     return Target(REPLIES[:1], read)

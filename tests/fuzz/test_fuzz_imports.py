@@ -19,7 +19,7 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import InvalidValueError
-from chatledger.infra.exchange.langgraph_sqlite import import_saver_file
+from chatledger.infra.exchange.langgraph_savers import import_saver_file
 
 
 @pytest.fixture(scope="module")

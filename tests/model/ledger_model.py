@@ -12,6 +12,7 @@ from chatledger.errors import (
     BranchNotFoundError,
     ChatExistsError,
     ChatNotFoundError,
+    HeldError,
     LastBranchError,
     MessageConflictError,
     MessageNotFoundError,
@@ -34,6 +35,12 @@ def refuse(error: type[ChatledgerError]) -> RefusedError:
 class Node:
     parent: str | None
     data: Any
+    is_redacted: bool = False
+    event: int = 0
+
+    def is_repeated_by(self, other: "Node") -> bool:
+        """Whether another one would be no conflict: what was redacted is compared with nothing."""
+        return self.parent == other.parent and (self.is_redacted or self.data == other.data)
 
 
 @dataclass
@@ -80,6 +87,7 @@ class Model:
     def __init__(self) -> None:
         self.chats: dict[str, ModelChat] = {}
         self.tombstones: dict[str, int] = {}
+        self.holds: set[tuple[str, str]] = set()
 
     def chat(self, chat_id: str) -> ModelChat:
         if chat_id not in self.chats:
@@ -109,6 +117,7 @@ class Model:
         if chat_id in self.chats:
             raise refuse(ChatExistsError)
         self.chats[chat_id] = ModelChat(user, title, metadata)
+        self.chats[chat_id].events += bool(self.held(chat_id))  # the mark that it begins with
         return chat_id
 
     def upsert(self, chat_id: str, user: str, title: str | None, metadata: dict[str, Any] | None) -> str:
@@ -130,9 +139,35 @@ class Model:
         chat = self.chats.get(chat_id)
         if chat is None or (user is not None and user != chat.user):
             return False
+        if self.held(chat_id):
+            raise refuse(HeldError)
         del self.chats[chat_id]
         self.tombstones[chat_id] = self.tombstones.get(chat_id, 0) + 1
         return True
+
+    def held(self, chat_id: str) -> list[str]:
+        """The kinds of the holds on a chat, that on itself first."""
+        targets = (("chat", chat_id), ("user", self.chats[chat_id].user))
+        return [target[0] for target in targets if target in self.holds]
+
+    def hold(self, kind: str, held_id: str) -> list[str]:
+        if kind == "chat":
+            self.chat(held_id)
+        if (kind, held_id) not in self.holds:
+            self.holds.add((kind, held_id))
+            self._mark(kind, held_id)
+        return [kind, held_id]
+
+    def release(self, kind: str, held_id: str) -> bool:
+        if (kind, held_id) not in self.holds:
+            return False
+        self.holds.remove((kind, held_id))
+        self._mark(kind, held_id)
+        return True
+
+    def _mark(self, kind: str, held_id: str) -> None:
+        for chat_id, chat in self.chats.items():
+            chat.events += held_id == (chat_id if kind == "chat" else chat.user)
 
     def append(
         self, chat_id: str, drafts: Sequence[Draft], branch: str | None, expected: tuple[str | None] | None
@@ -157,7 +192,7 @@ class Model:
                 if named not in chat.messages:
                     raise refuse(WrongChatError if self.is_elsewhere(chat_id, named) else ParentNotFoundError)
                 raise refuse(HeadConflictError)
-            added[message_id] = Node(head, draft["data"])
+            added[message_id] = Node(head, draft["data"], event=chat.events)
             head = message_id
         chat.messages.update(added)
         chat.branches[name] = head
@@ -172,7 +207,7 @@ class Model:
             return False
         start = chain.index(wanted[0])
         return chain[start : start + len(wanted)] == wanted and all(
-            chat.messages[draft["id"]].data == draft["data"]
+            chat.messages[draft["id"]].is_repeated_by(Node(chat.messages[draft["id"]].parent, draft["data"]))
             and draft.get("parent_id") in {None, chat.messages[draft["id"]].parent}
             for draft in drafts
         )
@@ -181,12 +216,12 @@ class Model:
         chat = self.chat(chat_id)
         added: dict[str, Node] = {}
         for draft in drafts:
-            message_id, node = draft["id"], Node(draft.get("parent_id"), draft["data"])
+            message_id, node = draft["id"], Node(draft.get("parent_id"), draft["data"], event=chat.events)
             if node.parent == message_id:
                 raise refuse(SelfParentError)
             known = added.get(message_id) or chat.messages.get(message_id)
             if known is not None:
-                if known != node:
+                if not known.is_repeated_by(node):
                     raise refuse(MessageConflictError)
                 continue
             if self.is_elsewhere(chat_id, message_id):
@@ -198,6 +233,33 @@ class Model:
             chat.messages.update(added)
             chat.events += 1
         return [draft["id"] for draft in drafts]
+
+    def redact(self, message_id: str, keep: str | None) -> list[str]:
+        chat_id = next((chat_id for chat_id, chat in self.chats.items() if message_id in chat.messages), None)
+        if chat_id is None:
+            raise refuse(MessageNotFoundError)
+        if self.held(chat_id):
+            raise refuse(HeldError)
+        chat = self.chats[chat_id]
+        node = chat.messages[message_id]
+        if (node.is_redacted and node.data is None) or (keep is not None and node.data == keep):
+            return []
+        chat.messages[message_id] = Node(node.parent, keep, is_redacted=True, event=node.event)
+        chat.events += 1
+        return [message_id]
+
+    def sweep(self, user: str, *, is_content: bool) -> list[str]:
+        """Delete the chats of a user, or what they say; those that are held stay. The chats that went."""
+        chat_ids = [chat_id for chat_id, chat in self.chats.items() if chat.user == user and not self.held(chat_id)]
+        if not is_content:
+            return [chat_id for chat_id in chat_ids if self.delete(chat_id, user)]
+        for chat in map(self.chats.__getitem__, chat_ids):
+            full = {one: node for one, node in chat.messages.items() if not (node.is_redacted and node.data is None)}
+            chat.messages |= {
+                one: Node(node.parent, None, is_redacted=True, event=node.event) for one, node in full.items()
+            }
+            chat.events += len({node.event for node in full.values()})
+        return []
 
     def create_branch(self, chat_id: str, name: str, head: str | None, *, activate: bool) -> list[Any]:
         chat = self.chat(chat_id)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -31,6 +31,7 @@ from tests.support.soak import IS_SOAK
 
 import chatledger
 from chatledger import Ledger
+from chatledger.domain.legal_hold import HoldKind, LegalHold
 
 CHATS, MESSAGES, BRANCHES, CHECKPOINTS = 4, 24, 5, 3
 
@@ -244,6 +245,28 @@ class LedgerMachine(RuleBasedStateMachine):
         )
         self.do(call, writer)
 
+    def target(self, chat: int, user: int | None) -> list[str]:
+        return ["chat", self.chat_id(chat)] if user is None else ["user", self.user(user)]
+
+    @rule(chat=chats, user=st.none() | users, writer=numbers)
+    def hold(self, chat: int, user: int | None, writer: int) -> None:
+        target = self.target(chat, user)
+        call = Call(
+            "hold",
+            target,
+            {},
+            lambda: self.model.hold(*target),
+            lambda answer: [answer["kind"], answer["id"]],
+            self.chat_id(chat),
+        )
+        self.do(call, 2 * writer)  # under no id: what is put twice is put once
+
+    @rule(chat=chats, user=st.none() | users, writer=numbers)
+    def release(self, chat: int, user: int | None, writer: int) -> None:
+        target = self.target(chat, user)
+        call = Call("release", target, {}, lambda: self.model.release(*target), chat_id=self.chat_id(chat))
+        self.do(call, 2 * writer)
+
     # Messages
 
     @rule(
@@ -396,6 +419,21 @@ class LedgerMachine(RuleBasedStateMachine):
         )
         self.do(call, writer)
 
+    @rule(chat=chats, message=numbers, keep=st.sampled_from([None, "gone", "gone too"]), writer=numbers)
+    def redact(self, chat: int, message: int, keep: str | None, writer: int) -> None:
+        """The message stays in its place, and says that it is redacted; a hold refuses it."""
+        message_id = self.pick(self.chat_id(chat), message)
+        owner = next((name for name, other in self.model.chats.items() if message_id in other.messages), "none")
+        call = Call(
+            "redact",
+            [message_id],
+            {"keep": keep},
+            lambda: self.model.redact(message_id, keep),
+            itemgetter("message_ids"),
+            chat_id=owner,
+        )
+        self.do(call, 2 * writer)  # under no id: what is redacted twice is redacted once
+
     def created(self, chat_id: str) -> dict[str, int]:
         """When the branches were made, which only the ledger knows."""
         World.here.sync()
@@ -503,6 +541,20 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # The outside
 
+    @rule(user=users, erases=st.sampled_from(["content", "content", "all"]), chance=st.integers(0, 2))
+    def sweep(self, user: int, erases: Literal["all", "content"], chance: int) -> None:
+        """A rule of retention takes the chats of a user, or what they say; a hold keeps its chats as they are."""
+        if chance:
+            return
+        World.here.sync()
+        World.here.set_retention(self.name, keep_days=1, user_id=self.user(user), erases=erases)
+        swept = World.here.sweep(now=_LATE)
+        World.here.remove_retention(self.name)
+        gone = self.model.sweep(self.user(user), is_content=erases == "content")
+        assert sorted(swept.chats) == sorted(gone)
+        self.commands |= {chat_id: [] for chat_id in gone}
+        self.checkpoint_ids = {key: value for key, value in self.checkpoint_ids.items() if key[0] not in gone}
+
     @rule()
     def rebuild(self) -> None:
         """An index built anew gives the same answers."""
@@ -534,6 +586,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.agrees(World.here)
 
     def agrees(self, ledger: Ledger) -> None:
+        holds = [hold for hold in ledger.holds() if self.name in hold.id]
+        assert {(hold.kind, hold.id) for hold in holds} == self.model.holds
         for number in range(CHATS):
             chat_id = self.chat_id(number)
             check_chat(ledger, chat_id)
@@ -547,6 +601,13 @@ class LedgerMachine(RuleBasedStateMachine):
             assert chat is not None
             assert (chat.user_id, chat.title, chat.metadata) == (model.user, model.title, model.metadata)
             assert (chat.message_count, chat.branch_count) == (len(model.messages), len(model.branches))
+            held: list[LegalHold | None] = [
+                hold
+                for hold in holds
+                for kind in self.model.held(chat_id)[:1]
+                if hold.kind == kind and hold.id in {chat_id, chat.user_id}
+            ]
+            assert [chat.hold] == (held or [None])
             branches = {branch.name: branch for branch in ledger.list_branches(chat_id)}
             assert {name: branch.head_message_id for name, branch in branches.items()} == model.branches
             assert [name for name, branch in branches.items() if branch.is_active] == [model.active]
@@ -558,6 +619,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 message = ledger.get_message(message_id)
                 assert message is not None
                 assert (message.parent_id, message.data) == (node.parent, node.data)
+                assert (message.redacted is not None) == node.is_redacted
             assert {one.name: one.message_id for one in ledger.list_checkpoints(chat_id)} == model.checkpoints
         for number in range(2):
             user = self.user(number)
@@ -572,6 +634,8 @@ class LedgerMachine(RuleBasedStateMachine):
             World.worker.answer("sync")
             for chat_id in self.model.chats:
                 World.worker.answer("check", chat_id)
+        for kind, held_id in self.model.holds:
+            World.here.release(cast("HoldKind", kind), held_id)
         for number in range(CHATS):
             World.here.delete_chat(self.chat_id(number))
 
@@ -584,6 +648,7 @@ def _branch_view(answer: dict[str, Any]) -> list[Any]:
     return [answer["name"], answer["head_message_id"], answer["message_count"], answer["is_active"]]
 
 
+_LATE = 2**42
 _OF_A_BRANCH = {"set_active_branch", "rename_branch", "show"}
 """They answer with the branch as it is now, or as they left it where it was deleted since."""
 _BAD_CALLS: list[list[Any]] = [

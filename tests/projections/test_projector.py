@@ -30,6 +30,9 @@ class Log:
     def read_stream(self, stream_id: str, *, after: int) -> Sequence[Recorded]:
         return [event for event in self._left(after) if event.chat_id == stream_id]
 
+    def event_at(self, position: int) -> Recorded | None:
+        return next((event for event in self._left(position - 1) if event.position == position), None)
+
     def _left(self, after: int) -> Sequence[Recorded]:
         return [event for event in self.story.events[after:] if event.position not in self.lost]
 

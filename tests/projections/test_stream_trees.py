@@ -62,7 +62,7 @@ def check_tree(index: Index, events: list[Recorded]) -> None:
         ordinal = 0
         for number, event in enumerate(events):
             for _ in getattr(event.body, "messages", ()):
-                assert tree.number_of_message(ordinal) == number
+                assert tree.place_of_message(ordinal)[0] == number
                 ordinal += 1
         assert len(list(txn.cursor(generation.tables.tiles))) == size // TILE
 

@@ -23,7 +23,10 @@ from chatledger.domain.chat.events import (
     ChatUpdated,
     CheckpointDeleted,
     CheckpointSet,
+    ContentRedacted,
     HeadMoved,
+    LinkCreated,
+    LinkRevoked,
     MemberRemoved,
     MemberSet,
     MessagesAnnotated,
@@ -115,6 +118,14 @@ STREAM: list[list[Body]] = [
     [ChatDeleted(30, 11, 4, 1, 0, member_digests=("0123456789abcdef0123456789abcdef",))],
     [ChatCreated("ada", None, None, "b9"), MemberSet("bob", "writer"), MemberSet("bob", "reader")],
     [MessagesAppended((FORMED,), 0, None, "m5")],
+    [
+        ChatUpdated({"holds": {"chat": 7}, "hold_notes": {"chat": ["trip/漢", "mara", "case 12"]}}),
+        ChatUpdated({"holds": {}}),
+    ],
+    [ContentRedacted(("m5",), ((47, (3,)),), "request", {"kept": 2**70}, "a card number")],
+    [ContentRedacted(("m5",), ((50, (1,)),), "retention")],
+    [LinkCreated("l1", "0" * 64), LinkCreated("l2", "f" * 64, 0, None, 2_000_000_000_000)],
+    [LinkRevoked("l1"), LinkCreated("l3", "a" * 64, until="m5")],
 ]
 """One chat from its creation to its last life; each inner list is one commit. New ones go last."""
 

@@ -12,14 +12,15 @@ from tests.support.agent_threads import put, tree_of
 
 import chatledger
 from chatledger.domain.versioned.events import Skeleton
+from chatledger.domain.versioned.pruning import Removal
 from chatledger.graph_state import StateStore, state_id
 from chatledger.importers import write_all
 from chatledger.infra.exchange.jsonl import VERSION
-from chatledger.infra.ledger.threads import Removal, Threads
+from chatledger.infra.ledger.threads import Threads
 from chatledger.items import ItemStore
 from chatledger.langgraph import LedgerSaver
 
-SAMPLE: Final = Path(__file__).parent / "export-5.jsonl"
+SAMPLE: Final = Path(__file__).parent / "export-6.jsonl"
 
 
 def fill(ledger: chatledger.Ledger) -> None:

@@ -42,6 +42,7 @@ STREAM: list[list[Body]] = [
     [VersionPut("", FIRST, None, {}, stored_at=1_600_000_000_000, begins=BEGINS)],
     [VersionsExpirySet(1_900_000_000_000)],
     [VersionsExpirySet(None)],
+    [VersionsExpirySet(None, {"user": 7}, {"user": ("ada", "mara", None)}), VersionsExpirySet(None, {})],
 ]
 """A state; each inner list is one commit. New ones go last."""
 

@@ -16,7 +16,7 @@ from chatledger.domain.versioned.content import (
     list_tree,
     references_of,
 )
-from chatledger.domain.versioned.decide import PutVersion
+from chatledger.domain.versioned.record import PutVersion
 from chatledger.infra.ledger.threads import StoredCheckpoint, Threads
 from chatledger.projections.versioned.pieces import base_of
 from chatledger.projections.versioned.reader import IndexedVersioned

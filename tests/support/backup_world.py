@@ -72,6 +72,22 @@ def rot(file: Path, raw: bytes) -> None:
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
+KILLED = """
+import sys, chatledger
+from chatledger import user
+with chatledger.open(sys.argv[1]) as ledger:
+    ledger.append("c", [user("written by one who was killed")])
+    open(sys.argv[2], "w").close()
+    sys.stdin.read()
+"""
+
+
+def kill_a_writer(data: Path) -> None:
+    """Append to the chat `c` of a directory in a process that is killed when it has done so."""
+    mark = data.with_name("written")
+    run_and_kill(KILLED, data, mark, when=mark.exists)
+
+
 def run_and_kill(code: str, *args: object, when: Callable[[], bool]) -> int:
     """
     Run Python code in a process of its own, and kill -9 it as soon as `when` says so. Returns the exit code.

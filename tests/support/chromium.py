@@ -8,6 +8,8 @@ from typing import Final
 
 from playwright.sync_api import Browser, sync_playwright
 
+PATIENCE_MS: Final = 60_000
+"""How long tests wait for a page: on a machine that others keep busy it is late, not wrong."""
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGUMENTS: Final = [
     "--no-sandbox",

@@ -6,8 +6,7 @@ from tests.support.naive_index import reader
 
 from chatledger.domain.chat.events import ChatCreated, ChatDeleted, MessagesAppended, Recorded
 from chatledger.projections.custom.catching_up import CatchingUp
-from chatledger.projections.custom.projection import Projection
-from chatledger.projections.custom.records import BUILDING, SERVING, ProjectionRecord, load_record
+from chatledger.projections.custom.records import BUILDING, SERVING, Projection, ProjectionRecord, load_record
 from chatledger.projections.custom.rows import ProjectionRows
 from chatledger.projections.index import Index
 from chatledger.projections.lmdb.keys import number
@@ -24,7 +23,7 @@ class Tally(Projection):
     def apply(self, rows: ProjectionRows, recorded: Recorded) -> None:
         chat, body = rows.of(recorded.chat_id), recorded.body
         owner = chat.get("owner")
-        if isinstance(body, ChatCreated):
+        if isinstance(body, ChatCreated) and body.user_id is not None:
             chat.put("owner", body.user_id)
             rows.add(("chats", body.user_id))
         elif isinstance(body, MessagesAppended):

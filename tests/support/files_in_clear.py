@@ -5,7 +5,7 @@ from pathlib import Path
 
 import zstandard
 
-from chatledger.infra.log.compression import MARK
+from chatledger.infra.log.mapper import MARK
 from chatledger.projections.zstd import MAGIC
 
 _CRC_BYTES = 4

@@ -243,20 +243,18 @@ def store_behind(ledger: Ledger) -> Store:
 @contextlib.contextmanager
 def lagging(ledger: Ledger) -> Generator[None]:
     """The ledger does not take in by itself what others write, as when events are slow to arrive."""
-    store = internals(ledger)
-    projector, is_over = store.projector, threading.Event()
-    catch_up = projector.catch_up
+    follower, is_over = internals(ledger)._follower, threading.Event()
+    take_in = follower._take_in
 
-    def catch_up_later(*least: float) -> int:
-        if threading.current_thread() is store._follower:
-            is_over.wait()
-        return cast("int", catch_up(*least))
+    def take_in_later(position: int) -> None:
+        is_over.wait()
+        take_in(position)
 
-    projector.catch_up = catch_up_later
+    follower._take_in = take_in_later
     try:
         yield
     finally:
-        del projector.catch_up
+        del follower._take_in
         is_over.set()
 
 

@@ -14,7 +14,24 @@ from chatledger.domain.values import SearchHits
 
 OWNERS: Final = {"c0": "ada", "c1": "ada", "c2": "bo"}
 ROLES: Final = ("user", "assistant", "tool")
-WORDS: Final = ("a", "b", "ab", "run", "Running", "runs", "état", "中文字", "中", "x1", "a-b", "the", "c" * 300)
+WORDS: Final = (
+    "a",
+    "b",
+    "ab",
+    "run",
+    "Running",
+    "runs",
+    "état",
+    "中文字",
+    "中",
+    "x1",
+    "a-b",
+    "the",
+    "c" * 300,
+    "runsTheAb",
+    "서울은",
+    "서울",
+)
 SELECTIONS: Final = list(chain.from_iterable(combinations(FIELDS, size) for size in (1, 2, 3)))
 """Any of the fields together."""
 

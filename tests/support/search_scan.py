@@ -4,9 +4,11 @@ import sqlite3
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 
-from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word, is_found
+from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word, is_at, is_found
+from chatledger.domain.search.snippets import KnownWords, Snippet, snippet_of, sought
+from chatledger.domain.search.tokens import terms_of
 
-__all__ = ["Fts5", "depth", "fts5", "is_found", "leaves", "terms_in_fts5"]
+__all__ = ["Fts5", "depth", "fts5", "is_found", "leaves", "marked", "snippet", "terms_in_fts5"]
 
 
 def depth(query: Query) -> int:
@@ -31,6 +33,29 @@ def leaves(query: Query) -> Iterator[Word | Phrase]:
             yield from leaves(dropped)
         case _:
             yield query
+
+
+def snippet(text: str, query: Query) -> Snippet:
+    """The snippet of a text whose words are found by reading it."""
+    terms = terms_of(text)
+    starts = [(at, leaf) for at in range(len(terms)) for leaf in sought(query) if _is_at(terms, at, leaf)]
+    return snippet_of(text, KnownWords(len(terms), starts))
+
+
+def _is_at(terms: list[str], at: int, leaf: Word | Phrase) -> bool:
+    if isinstance(leaf, Phrase):
+        return is_at(terms, at, leaf)
+    return is_found(leaf, terms[at : at + 1])
+
+
+def marked(passage: str, matches: Iterable[list[int]]) -> str:
+    """A passage with its matches between `<mark>` and `</mark>`, as one reads it best in a test."""
+    text, end = "", 0
+    for start, stop in matches:
+        assert end <= start < stop <= len(passage)
+        text += f"{passage[end:start]}<mark>{passage[start:stop]}</mark>"
+        end = stop
+    return text + passage[end:]
 
 
 class Fts5:

@@ -7,13 +7,13 @@ from typing import Any, Final, cast
 
 import pytest
 from tests.support.ledger_world import internals
-from tests.support.search_scan import is_found
+from tests.support.search_scan import is_found, snippet
 
 from chatledger import Ledger, Message
 from chatledger.domain.search.fields import TEXT, SearchField, field_text
-from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word, parse
-from chatledger.domain.search.snippets import snippet, sought
-from chatledger.domain.search.tokens import terms_of
+from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word, is_at, parse
+from chatledger.domain.search.snippets import sought
+from chatledger.domain.search.tokens import PART, terms_of
 from chatledger.domain.values import SearchHit, SearchHits
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.search import blocks, deletion, documents, filling, indexer, manifest, merging, segments
@@ -88,13 +88,10 @@ def _scored(query: Query) -> Generator[Word | Phrase]:
 
 def _count(leaf: Word | Phrase, terms: Sequence[str]) -> int:
     """How often a word or phrase occurs; also where it overlaps itself."""
-    *before, last = [leaf.term] if isinstance(leaf, Word) else leaf.terms
-    size = len(before)
-    return sum(
-        (term.startswith(last) if leaf.is_prefix else term == last) and list(terms[at - size : at]) == before
-        for at, term in enumerate(terms)
-        if at >= size
-    )
+    if isinstance(leaf, Phrase):
+        return sum(is_at(terms, at, leaf) for at in range(len(terms)))
+    every = [part for term in terms for part in term.split(PART)]
+    return sum(part.startswith(leaf.term) if leaf.is_prefix else part == leaf.term for part in every)
 
 
 def check_against_scan(
@@ -131,7 +128,7 @@ def _check_snippet(hit: SearchHit, query: str, within: Sequence[SearchField]) ->
     terms = {field: terms_of(field_text(hit.message, field)) for field in within}
     having = {field: sum(_count(leaf, terms[field]) > 0 for leaf in sought(parsed)) for field in within}
     assert hit.within == max(within, key=having.__getitem__)
-    assert hit.snippet == snippet(field_text(hit.message, hit.within), parsed)
+    assert (hit.snippet, hit.matches) == snippet(field_text(hit.message, hit.within), parsed)
 
 
 # What the index is in

@@ -51,6 +51,7 @@ def opening() -> None:
     assert_type(chatledger.open("memory:", index="./index", durability="fast", create=True, timeout_s=5), Ledger)
     assert_type(chatledger.open_async(), AsyncLedger)
     assert_type(chatledger.__version__, str)
+    assert_type(chatledger.open("./data", read_only=True), Ledger)
     with chatledger.open() as ledger:
         assert_type(ledger, Ledger)
         assert_type(ledger.location, str)
@@ -185,9 +186,10 @@ def searching(ledger: Ledger) -> None:
         assert_type(hit.message, Message)
         assert_type(hit.rank, float)
         assert_type(hit.snippet, str)
+        assert_type(hit.parts, list[tuple[str, bool]])
     assert_type(hits[:3], list[SearchHit])
     ledger.search("old", "trip")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    ledger.search("old", since="yesterday")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    ledger.search("old", since=1.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def the_log(ledger: Ledger) -> None:
@@ -197,7 +199,7 @@ def the_log(ledger: Ledger) -> None:
     )
     assert_type(filtered, Iterator[Recorded])
     assert_type(ledger.history(since=5, until=6), Iterator[Recorded])
-    ledger.history(since="yesterday")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    ledger.history(since=1.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(ledger.for_user("ada"), Ledger)
     ledger.for_user(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(ledger.feed(after=0, topics={"chat_created"}, follow=False), Feed)
@@ -210,6 +212,7 @@ def the_log(ledger: Ledger) -> None:
         assert_type(info.share, tuple[int, int] | None)
     assert_type(ledger.ack_feed("indexer", 7, share=(0, 2)), FeedInfo)
     assert_type(ledger.forget_feed("indexer"), bool)
+    assert_type(ledger.forget_backup("backup"), bool)
     ledger.feed(share=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(ledger.position, int)
     assert_type(ledger.last_position(), int)
@@ -240,7 +243,7 @@ def time_travel(ledger: Ledger, view: AsyncLedgerView) -> None:
         past.append("trip", [])  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     assert_type(ledger.as_of(datetime(2026, 3, 2, tzinfo=UTC)), LedgerView)
     assert_type(view.history("trip"), AsyncGenerator[Recorded])
-    ledger.as_of("yesterday")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    ledger.as_of(1.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def recorded(event: Recorded) -> None:

@@ -11,7 +11,7 @@ from ...chat.save import Foreseen, Save, SavePreview, SaveResult
 from ...errors import InvalidValueError
 from ...limits import check_id, check_metadata, check_optional_id, same_json
 from ...values import Branch, Chat, Checkpoint, Graph, Message
-from ..builder_codecs import check_holds_no_message
+from ..builders import check_holds_no_message
 from ..estimate import Tokenizer, add_usage, usage_of
 from ..fitting import Fit
 from ..fragments import Fragment, is_lazy_fragment, is_message_fragment

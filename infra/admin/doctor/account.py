@@ -202,13 +202,7 @@ def _describe_kept(events: KeptEvents) -> str:
 
 
 class Accounts:
-    """
-    The events that are left of each chat that lost some.
-
-    Args:
-        scan: The chains of all that is there.
-        index: How far an index has seen chats, by id; none without one.
-    """
+    """The events that are left of each chat that lost some, by the chains of all that is there, and how far an index has seen chats."""
 
     def __init__(self, scan: ChainScan, index: Mapping[str, int]) -> None:
         self._scan, self._index = scan, index
@@ -223,13 +217,7 @@ class Accounts:
         return record.id not in self._unreadable and version <= self._scan.keeps.get(stream, version)
 
     def note(self, record: Notification, *, is_readable: bool) -> None:
-        """
-        Note an event of a chat that lost some.
-
-        Args:
-            record: Its record.
-            is_readable: Whether it is kept, where it is or written anew.
-        """
+        """Note an event of a chat that lost some; one that is readable is kept, where it is or written anew."""
         stream, version = str(record.originator_id), record.originator_version
         if is_readable:
             self._positions.setdefault(stream, {})[version] = record.id
@@ -250,13 +238,7 @@ class Accounts:
         return named if sure < named <= sure + self._scan.lost + 1 else sure
 
     def lost(self, recreated: Iterable[str], *, count: int) -> tuple[LostEvents, ...]:
-        """
-        Return the lost events.
-
-        Args:
-            recreated: The chats that the index brought back.
-            count: How many events are lost in all.
-        """
+        """Return the lost events, `count` in all; `recreated` are the chats that the index brought back."""
         losses: list[LostEvents] = []
         for stream in sorted({*self._scan.breaks, *recreated}):
             readable = self._positions.get(stream, {})

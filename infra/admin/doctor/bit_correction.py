@@ -42,16 +42,7 @@ _HAS_HEADERS: Final = 1 << 31
 
 
 class CorrectedRecord(msgspec.Struct, frozen=True):
-    """
-    A record in which one flipped bit was corrected.
-
-    Args:
-        file: The block file, which was not changed.
-        offset: Where the record begins, in bytes.
-        length: How long it is, in bytes.
-        position: Its position on the stream.
-        bit: Which bit of the record was flipped, counted from its beginning.
-    """
+    """A record in which one flipped bit was corrected, at an offset in bytes; the bit counts from its beginning. The file is as it was."""
 
     file: Path
     offset: int
@@ -75,12 +66,7 @@ class CorrectedBlock(msgspec.Struct, frozen=True):
 
 
 class BitCorrection:
-    """
-    Reads the blocks of a stream, and corrects records with one flipped bit. No file is changed.
-
-    Attributes:
-        corrected: What was corrected so far.
-    """
+    """Reads the blocks of a stream, and corrects records with one flipped bit. No file is changed."""
 
     def __init__(self, folder: Path, stream: str) -> None:
         self._folder, self._stream = folder, stream
@@ -125,14 +111,7 @@ class BitCorrection:
 
 
 def find_flipped_bit(damaged: bytes, key: bytes, can_afford: Callable[[int], bool] = lambda _size: True) -> int | None:
-    """
-    Return the one bit whose flip makes a record right with which the damaged bytes begin; None when there is none.
-
-    Args:
-        damaged: From the beginning of the record on, at least to its end.
-        key: Of the checksums of its block.
-        can_afford: Is asked before so many bytes are hashed.
-    """
+    """Return the one bit whose flip makes a record right with which these bytes begin, at least to its end; None when there is none."""
     # First the lengths: a wrong one decides where the checksum stands, and what it covers.
     in_frame = _wrong_frame_bit(damaged, key)
     if in_frame is not None:

@@ -9,18 +9,11 @@ from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.errors import ChatledgerError, ConfigurationError, UnsupportedFormatError
 from chatledger.domain.log.tombstones import ForeignMessage, removed_until
 
+from ...log.cipher import key_named
+
 
 class Break(msgspec.Struct, frozen=True, kw_only=True):
-    """
-    A break of a hash chain.
-
-    Args:
-        stream: The chat or thread.
-        position: Where the event stands that does not follow.
-        version: Its version.
-        expected: The version that should be there.
-        why: In words.
-    """
+    """A break of a hash chain."""
 
     stream: str
     position: int
@@ -67,6 +60,8 @@ class ChainScan:
         self.position = self.missing = self.erased = self.event_count = 0
         self.hash, self.hash_position = b"", 0
         self.unerased: set[str] = set()
+        self.key_ids: set[str] = set()
+        """The ids of the keys that records are encrypted with."""
         self._latest: dict[str, int] = {}
         self._whole: dict[str, tuple[int, int]] = {}
 
@@ -83,6 +78,9 @@ class ChainScan:
                 self._whole_since = record.id
             self.missing += record.id - self.position - 1
             self.position = record.id
+            key_id = key_named(record.state)
+            if key_id is not None:
+                self.key_ids.add(key_id.decode("ascii", "replace"))
             try:
                 recorded = decode(record)
             except (ConfigurationError, UnsupportedFormatError) as error:
@@ -168,12 +166,7 @@ class ChainScan:
             self._unproven_last[stream] = recorded.position
 
     def distrust_unproven(self, seen: Mapping[str, tuple[int, bytes]]) -> None:
-        """
-        Note as damaged what no next event proves: the last events of chats, and before holes, unless they were seen so.
-
-        Args:
-            seen: Version and hash of the last event of chats, as an index has seen them.
-        """
+        """Note as damaged what no next event proves: the last events of chats, and before holes, unless an index has `seen` them so."""
         for position, (stream, version, digest) in list(self.unproven.items()):
             if seen.get(stream) == (version, digest):
                 del self.unproven[position]

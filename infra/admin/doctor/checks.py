@@ -22,8 +22,15 @@ from chatledger.projections.snapshot import Snapshot
 
 from ...log.nats_server.directory import CHECKED, FORMAT, FORMAT_FILE, DataDirectory, FormatRecord
 from ...log.nats_server.erasures import find_unfinished, interrupted, is_due
-from ...log.nats_server.health import get_command, get_server_info
-from ...log.nats_server.launcher import LEAST, TRIED, VARIABLE, ServerBinary, find_nats_server
+from ...log.nats_server.launcher import (
+    LEAST,
+    TRIED,
+    VARIABLE,
+    ServerBinary,
+    find_nats_server,
+    get_command,
+    get_server_info,
+)
 from ...store.quarantine import Quarantine, describe_quarantined
 from ...store.temp_folders import Scratch
 
@@ -61,6 +68,7 @@ class Diagnosis(Value, frozen=True, kw_only=True):
         stream_count: How many chats, threads of agents and states of graphs they are of, deleted ones included.
         thread_count, state_count: How many of these are threads and states.
         position: The highest log position known to have been assigned.
+        key_ids: The ids of the keys that are needed to read its events; empty where they are in clear.
         server: Of a directory: the nats-server that has it open, or would be started for it. None elsewhere, and where it is not
             known.
     """
@@ -72,6 +80,7 @@ class Diagnosis(Value, frozen=True, kw_only=True):
     position: int = 0
     thread_count: int = 0
     state_count: int = 0
+    key_ids: tuple[str, ...] = ()
     server: ServerBinary | None = None
 
     @property
@@ -260,13 +269,7 @@ _REBUILT = "nothing: it is built anew from the log at the next open"
 
 
 class IndexWitness(NamedTuple):
-    """
-    The facts that an index has about the log.
-
-    Args:
-        state: How far it is.
-        heads: Version and hash of the last event of each chat, by id.
-    """
+    """How far an index is, and the version and hash of the last event of each chat by its id."""
 
     state: IndexState
     heads: Mapping[str, tuple[int, bytes]]

@@ -13,15 +13,15 @@ from chatledger.projections.log.kinds import ITEMS, STATES, THREADS, kind_of
 
 from ...log.bookmarks import Bookmark
 from ...log.nats.endpoint import Login
-from ...log.nats_server.directory import DataDirectory
+from ...log.nats_server.directory import DataDirectory, OwnerLock
 from ...log.nats_server.launcher import ServerBinary
-from ...log.nats_server.lock import OwnerLock
 from ...log.nats_server.preflight import check_store
 from ...log.port import READ_PAGE, EventLog
 from ...store.opening import STREAM
 from ...store.opening.encryption import Encryption
-from ...store.opening.locations import LogOnly, open_unshared
+from ...store.opening.locations import open_unshared
 from ...store.opening.nats_locations import without_secrets
+from ...store.opening.options import LogOnly
 from ...store.opening.presence import require_ledger, sqlite_file
 from .chains import ChainScan
 from .checks import (
@@ -96,6 +96,7 @@ def diagnose(
         position=0 if scan is None else scan.position,
         thread_count=kinds[THREADS.name],
         state_count=kinds[STATES.name] + kinds[ITEMS.name],
+        key_ids=() if scan is None else tuple(sorted(scan.key_ids)),
         server=look.server,
     )
 
@@ -256,7 +257,7 @@ class _Look:
             self._compare(scan, witness)
         # A feed is moved behind an event only when that is on the log, so one that is ahead saw what was lost.
         for bookmark in bookmarks:
-            if bookmark.position > max(last, scan.position):
+            if bookmark.count and bookmark.position > max(last, scan.position):
                 what = f"it has handled position {bookmark.position}, and the log ends at {scan.position}"
                 remedy = f"after restoring the log, ledger.forget_feed({bookmark.name!r}) if it handles events anew"
                 add("error", "feed-ahead", f"feed {bookmark.name!r}", what, remedy)

@@ -6,12 +6,14 @@ branch begins anew. So all that could be read stays, and what is missing shows.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from itertools import chain
 from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import structs
 
+from chatledger.domain.chat.decide_redact import NamePlace, decide_pseudonymise, decide_redact, renamed_in
 from chatledger.domain.chat.events import (
     Body,
     BranchActivated,
@@ -22,7 +24,10 @@ from chatledger.domain.chat.events import (
     ChatUpdated,
     CheckpointDeleted,
     CheckpointSet,
+    ContentRedacted,
     HeadMoved,
+    LinkCreated,
+    LinkRevoked,
     MemberRemoved,
     MemberSet,
     MessagesAnnotated,
@@ -33,9 +38,10 @@ from chatledger.domain.chat.events import (
     RunChanged,
     RunRecorded,
 )
+from chatledger.domain.chat.redaction import redaction_in
 from chatledger.domain.chat.state import BranchRecord, ChatState, next_branch_number
 from chatledger.domain.values import MAIN, MAIN_NUMBER, Message
-from chatledger.domain.versioned.content import Content, Piece, references_of
+from chatledger.domain.versioned.content import Content, Piece, add_missing, references_of
 from chatledger.domain.versioned.events import (
     Begins,
     TaskWrites,
@@ -47,6 +53,9 @@ from chatledger.domain.versioned.events import (
     begun,
 )
 from chatledger.domain.versioned.record import VersionedState
+from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.log.stream_trees import content_slots
+from chatledger.projections.versioned.reader import IndexedVersioned
 
 LOST_NAME: Final = "lost"
 """Name and type of the messages that stand for lost ones."""
@@ -65,26 +74,46 @@ def refit_chat(recorded: Recorded, state: ChatState, *, gap: str, new_id: Callab
     """
     Return the events that say in a chat what an event said that does not follow there.
 
-    Args:
-        recorded: What was read behind the hole.
-        state: The chat as it is now.
-        gap: Which versions are missing before it, in words.
-        new_id: Makes ids of branches that were lost.
-
     Returns:
         Nothing when it says what the chat says already, or what makes no sense without what is lost.
     """
     body = recorded.body
-    bodies: list[Body] = []
+    # A revocation may be among what is lost: links open nothing after a repair.
+    bodies: list[Body] = [] if state.profile is None else [LinkRevoked(link.id) for link in state.profile.links]
     fit = _Fit(recorded, state, gap, new_id, bodies)
     if state.record is None:
         fit.create(body)
     if isinstance(body, MessagesAppended):
         fit.append(body)
-    elif isinstance(body, ChatUpdated | MemberSet):
-        bodies.append(body)
-    elif isinstance(body, MemberRemoved):
-        bodies += [body] if state.member(body.user_id) is not None else []
+    elif isinstance(body, ChatUpdated):
+        # Of a chat that was repaired as nobody's before the event came that says anew whose it is, it stays that.
+        is_owner = state.profile is None or state.profile.user_id in {"", body.changes.get("user_id")}
+        changes = {name: value for name, value in body.changes.items() if is_owner or name != "user_id"}
+        bodies.append(ChatUpdated(changes))
+    elif isinstance(body, MemberSet | MemberRemoved):
+        is_fit = body.user_id is not None and (isinstance(body, MemberSet) or state.member(body.user_id) is not None)
+        bodies += [body] if is_fit else []
+    elif isinstance(body, LinkCreated | LinkRevoked):
+        pass
+    elif isinstance(body, ContentRedacted) and isinstance(state, IndexedChat):
+        # The messages stand in other events now, maybe with their content.
+        there = [message_id for message_id in body.message_ids if state.has_message(message_id)]
+        slots_of = partial(content_slots, state)
+        # Of the heads only those before the hole are as they were, and lack what nothing explains yet; behind it they are of the doctor.
+        heads = [
+            (version, slot) for version, slots in body.targets for slot in slots if state.is_unexplained(version, slot)
+        ]
+        if body.takes_names:
+            redacted = () if body.takes_senders else tuple(there)
+            places = [NamePlace(version, slot, redacted) for version, slot in heads]
+            # The slot of the sender stands before that of the content.
+            for message_id, (version, slot) in zip(there, slots_of(there), strict=True) if body.takes_senders else ():
+                places.append(NamePlace(version, slot - 1, (message_id,)))
+            return [*bodies, *decide_pseudonymise(state, sorted(places), str(body.text))]
+        if heads and not body.message_ids:
+            targets = tuple((version, (slot,)) for version, slot in heads)
+            bodies.append(ContentRedacted((), targets, body.cause, None, body.reason))
+        bodies += decide_redact(state, there, lambda _: body.text, slots_of, reason=body.reason, cause=body.cause)
     elif isinstance(body, _POINTERS):
         fit.point(body)
     else:
@@ -107,7 +136,8 @@ class _Fit:
         created = body if isinstance(body, ChatCreated) else None
         if created is None:
             # Nobody who asks is its owner: without the event that says whose it is, it is shown to no user of the application.
-            created = ChatCreated(LOST_OWNER, None, None, self._new_id())
+            owner = body.changes.get("user_id") if isinstance(body, ChatUpdated) else None
+            created = ChatCreated(owner or LOST_OWNER, None, None, self._new_id())
         self._bodies.append(created)
         time = self._recorded.occurred_at
         self._new_branches[MAIN_NUMBER] = BranchRecord(
@@ -117,7 +147,11 @@ class _Fit:
     def append(self, body: MessagesAppended) -> None:
         """Messages, with placeholders for parents and for what they reply to."""
         before = None if body.branch is None else self._need_branch(body.branch)
-        messages = [message for message in body.messages if not self._state.has_message(message.id)]
+        messages = [
+            structs.replace(message, redacted=redaction_in(message.notes))
+            for message in body.messages
+            if not self._state.has_message(message.id)
+        ]
         own = {message.id for message in messages}
         named = [*chain.from_iterable((message.parent_id, message.reply_to) for message in messages), body.to_head]
         lost = self._placeholders(named, own, before)
@@ -138,9 +172,9 @@ class _Fit:
             self._activate(self._need_branch(body.number, body))
         elif isinstance(body, BranchRenamed):
             # A lost branch begins anew under its new name; where another one has that, the branch keeps its own.
-            branch = self._need_branch(body.number, body)
-            if branch is not None and branch.name != body.new_name and self._state.branch(body.new_name) is None:
-                self._bodies.append(BranchRenamed(branch.number, branch.name, body.new_name))
+            branch, name = self._need_branch(body.number, body), self._free_name(body)
+            if branch is not None and name is not None and branch.name != name:
+                self._bodies.append(BranchRenamed(branch.number, branch.name, name))
         elif isinstance(body, BranchDeleted):
             doomed = self._state.numbered_branch(body.number)
             if doomed is not None and not self._is_active(doomed):  # a chat keeps its active branch
@@ -149,10 +183,10 @@ class _Fit:
             branch = self._need_branch(body.number, body)
             self._need([body.to_head])
             self._move(branch, body.to_head)
-        elif isinstance(body, CheckpointSet):
+        elif isinstance(body, CheckpointSet) and body.name is not None:
             self._need([body.message_id])
             self._bodies.append(body)
-        elif isinstance(body, CheckpointDeleted) and self._state.checkpoint(body.name) is not None:
+        elif isinstance(body, CheckpointDeleted) and body.name and self._state.checkpoint(body.name) is not None:
             self._bodies.append(body)
 
     def tell(self, body: Body) -> None:
@@ -263,21 +297,29 @@ def _lost_name(number: int) -> str:
     return f"{LOST_NAME}-{number}"
 
 
-def refit_value(recorded: Recorded, state: VersionedState) -> list[Body]:
+def refit_value(recorded: Recorded, state: VersionedState, indexed: VersionedState | None = None) -> list[Body]:
     """
     Return the events that say in a versioned value what an event said that does not follow there.
 
     A version is kept only when all values of its fields are there; pieces only with all that they are made of. Nothing is kept of a
-    state or an item whose beginning is lost: that alone says whose it is.
+    state or an item whose beginning is lost, which alone says whose it is. `indexed` is the value as an index has it, which knows how it
+    began, and what lost events brought.
     """
-    body = recorded.body
-    if state.record is None and not (state.key or getattr(body, "begins", None)):
+    body, record = recorded.body, None if indexed is None else indexed.record
+    begins = Begins(state.key, LOST_OWNER) if state.key else None
+    if record is not None and record.key:
+        begins = Begins(record.key, record.owner, record.created_at)
+    if state.record is None and begins is None and not getattr(body, "begins", None):
         return []
+    if isinstance(body, ContentRedacted) and isinstance(state, IndexedVersioned):
+        # Of the heads only those before the hole are as they were, and lack what nothing explains yet.
+        places = [NamePlace(version, slot) for version, slots in body.targets for slot in slots]
+        return [*renamed_in([each for each in places if state.is_unexplained(each.version, each.slot)], str(body.text))]
     fitting: Body | None = None
     if isinstance(body, VersionsRemoved | VersionsExpirySet) and state.record is not None:
         fitting = body
     elif isinstance(body, VersionContentPut | VersionPut | VersionWritesPut):
-        pieces = _Pieces(body.pieces, state)
+        pieces = _Pieces(_with_indexed(body, state, indexed), state)
         if isinstance(body, VersionContentPut):
             fitting = structs.replace(body, pieces=pieces.whole) if pieces.whole else None
         elif isinstance(body, VersionPut):
@@ -291,7 +333,22 @@ def refit_value(recorded: Recorded, state: VersionedState) -> list[Body]:
     if fitting is None:
         return []
     is_ownerless = state.record is None and getattr(fitting, "begins", None) is None
-    return begun([fitting], Begins(state.key, LOST_OWNER)) if is_ownerless else [fitting]
+    return begun([fitting], begins) if is_ownerless and begins is not None else [fitting]
+
+
+def _with_indexed(
+    body: VersionContentPut | VersionPut | VersionWritesPut, state: VersionedState, indexed: VersionedState | None
+) -> Iterable[Piece]:
+    """Return the pieces of an event behind those that it needs, the value lacks, and an index has."""
+    if indexed is None:
+        return body.pieces
+    own = {piece.digest for piece in body.pieces}
+    roots = [reference for piece in body.pieces for reference in references_of(piece.content)]
+    if isinstance(body, VersionPut):
+        roots += (ref.digest for ref in body.fields.values())
+    missing: dict[bytes, Piece] = {}
+    add_missing(roots, indexed.content, lambda digest: digest in own or state.content(digest) is not None, missing)
+    return [*missing.values(), *body.pieces]
 
 
 class _HasContent(Protocol):

@@ -14,25 +14,25 @@ from msgspec import structs
 
 from chatledger.domain.errors import ChatledgerError, ConfigurationError, LedgerLockedError
 from chatledger.projections.index import Index
+from chatledger.projections.operating_system import sync
 
 from ...ledger.drafts import new_id
 from ...ledger.ledger import Ledger
 from ...log.envelope import clock_ms
 from ...log.nats.endpoint import Login
-from ...log.nats_server.directory import DataDirectory, sync
-from ...log.nats_server.lock import OwnerLock
+from ...log.nats_server.directory import DataDirectory, OwnerLock
 from ...log.witness import read_last_seen
 from ...store.opening.encryption import Encryption
-from ...store.opening.locations import LogOnly, OpenOptions, log_at, open_shared
+from ...store.opening.locations import log_at, open_shared
 from ...store.opening.nats_locations import without_secrets
+from ...store.opening.options import LogOnly, OpenOptions
 from ...store.opening.presence import require_ledger
 from ...store.quarantine import Note, Quarantine, QuarantinedStream, stamp_now
 from ..backups import BackupLog, open_backup
 from .account import Accounts, CorrectedEvent, Repair
 from .chains import ChainScan
 from .checks import Findings, check_format, heads_in, page_damage
-from .merging import DOCTOR, LOST, MergedLog
-from .removing import account_for, remove_foreign
+from .removing import DOCTOR, LOST, MergedLog, account_for, remove_foreign
 from .salvaging import LegibleEvent, Salvage, decode_record, recreate
 from .store_files import StoreFiles, stream_folder
 
@@ -187,7 +187,9 @@ class _RepairRun:
                 # First what the index has: what stands behind the damage is made to fit a chat that is as whole as it can be.
                 if index is not None:
                     recreated = recreate(ledger, index, heads, seen=seen)
-                salvage = self._salvage(ledger, scan, {stream_id: heads[stream_id][0] for stream_id in recreated})
+                salvage = self._salvage(
+                    ledger, scan, {stream_id: heads[stream_id][0] for stream_id in recreated}, index
+                )
             ledger.verify()
         if index is not None:
             index.close()
@@ -248,9 +250,9 @@ class _RepairRun:
     def _read(self, record: Notification, scan: ChainScan) -> LegibleEvent | None:
         return None if record.id in scan.unproven else decode_record(self._mapper, record)
 
-    def _salvage(self, ledger: Ledger, scan: ChainScan, recreated: Mapping[str, int]) -> Salvage:
+    def _salvage(self, ledger: Ledger, scan: ChainScan, recreated: Mapping[str, int], index: Index | None) -> Salvage:
         """Write anew what can be read behind the damage, and the index does not have."""
-        salvage = Salvage(ledger)
+        salvage = Salvage(ledger, index)
         for record in self._merged.records():
             stream = str(record.originator_id)
             if stream not in scan.breaks:
@@ -324,12 +326,7 @@ class _RepairRun:
         return released
 
     def _account_for_lost(self, trusted: list[Notification], last: int) -> int:
-        """
-        A tombstone at the end, so that the holes are explained and no position is given out twice.
-
-        Returns:
-            For how many positions it accounts.
-        """
+        """Write a tombstone at the end, so that holes are explained and no position is given out twice; return for how many it accounts."""
         scan = ChainScan()
         scan.run(trusted, self._mapper.recorded)
         lost = scan.lost + last - scan.position

@@ -1,6 +1,7 @@
 """Writing anew what a repaired log lacks: what only the index still knows of chats, and what could be read behind the damage."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -23,23 +24,18 @@ from ...log.mapper import StructMapper
 from .account import KeptEvents, LostData, describe_ranges, ranges_of
 from .refitting import LOST_NAME, encode_text, refit_chat, refit_value
 
-REFITTINGS: Final[Mapping[str, Callable[[Recorded, Any, str], list[Body]]]] = {
-    CHATS.name: lambda recorded, state, gap: refit_chat(recorded, state, gap=gap, new_id=new_id),
-    **{name: lambda recorded, state, _gap: refit_value(recorded, state) for name in KIND_OF_FAMILY},
+REFITTINGS: Final[Mapping[str, Callable[[Recorded, Any, str, Any], list[Body]]]] = {
+    CHATS.name: lambda recorded, state, gap, _indexed: refit_chat(recorded, state, gap=gap, new_id=new_id),
+    **{name: lambda recorded, state, _gap, indexed: refit_value(recorded, state, indexed) for name in KIND_OF_FAMILY},
 }
-"""By the name of a kind of streams: (an event behind a hole, the stream, what is missing in words) to what is written."""
+"""
+By the name of a kind of streams: (an event behind a hole, the stream, what is missing in words, the value as an index has it,
+or None) to what is written.
+"""
 
 
 def recreate(ledger: Ledger, index: Index, heads: Mapping[str, tuple[int, bytes]], *, seen: int) -> set[str]:
-    """
-    Bring the chats that lost events to where the index saw them, and return which these are.
-
-    Args:
-        ledger: On the repaired log.
-        index: What was derived from the damaged one before.
-        heads: Version and hash of the last event of each chat, as the index has seen it.
-        seen: The position of the index; what was deleted after it stays deleted.
-    """
+    """Bring the chats that lost events to where the index saw them, but what was deleted after `seen`, and return which these are."""
     recreated: set[str] = set()
     for chat_id, (version, _) in heads.items():
         with store_of(ledger).snapshot() as snapshot:
@@ -79,13 +75,7 @@ def _bring_back(ledger: Ledger, chat: ImportedChat) -> None:
 
 
 class LegibleEvent(NamedTuple):
-    """
-    An event that could be read behind damage, maybe without its large data.
-
-    Args:
-        recorded: The event; what is said of lost large data stands in place of these.
-        lost_data: Which messages lack data.
-    """
+    """An event that could be read behind damage, maybe without large data, in whose place it says what is lost."""
 
     recorded: Recorded
     lost_data: tuple[LostData, ...] = ()
@@ -137,14 +127,11 @@ class Salvage:
     Writes events anew that do not follow, each as a commit of its own.
 
     Args:
-        ledger: On the repaired log.
-
-    Attributes:
-        lost_data: Messages that were kept without their large data.
+        index: What was derived from the damaged one before, if there is one: it knows how a value began, and what lost events brought.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, index: Index | None = None) -> None:
+        self._ledger, self._index = ledger, index
         self._kept: dict[str, list[int]] = {}
         self._unusable: dict[str, list[int]] = {}
         self._placeholders: dict[str, list[str]] = {}
@@ -153,13 +140,7 @@ class Salvage:
         self.lost_data: list[LostData] = []
 
     def take(self, readable: LegibleEvent, *, base: int) -> None:
-        """
-        Take the next event of a chat.
-
-        Args:
-            readable: The event.
-            base: The version up to which the chat is whole without it.
-        """
+        """Take the next event of a chat, which is whole without it up to the version `base`."""
         recorded = readable.recorded
         stream, version = recorded.chat_id, recorded.version
         gaps = self._gaps.setdefault(stream, set())
@@ -186,11 +167,14 @@ class Salvage:
         kind = kind_of(stream)
         gap = f"Lost versions of the chat: {describe_ranges(ranges_of(gaps))}"
 
-        def decide(state: Any, _now: int) -> list[Body]:
-            return REFITTINGS[kind.name](recorded, state, gap)
+        with nullcontext() if self._index is None or kind is CHATS else self._index.snapshot() as snapshot:
+            indexed = None if snapshot is None else kind.read(snapshot.tables, snapshot.txn, stream)
 
-        # Known by its stream: the key of a state stands in its first event alone, which may be what was lost.
-        return store.execute(msgspec.structs.replace(kind, stream_of=str), stream, decide)
+            def decide(state: Any, _now: int) -> list[Body]:
+                return REFITTINGS[kind.name](recorded, state, gap, indexed)
+
+            # Known by its stream: the key of a state stands in its first event alone, which may be what was lost.
+            return store.execute(msgspec.structs.replace(kind, stream_of=str), stream, decide)
 
     def kept(self) -> tuple[KeptEvents, ...]:
         """Return the kept events, by chat."""

@@ -21,6 +21,7 @@ from ...log.nats.event_log import BLOBS, FEEDS
 from ...log.nats.reading import TOPIC, VERSION, LogMessage
 from ...log.nats.records import FOREIGN_TOPIC, Records
 from ...log.nats.restoring import PLACEHOLDER
+from ...log.nats.rewritten import REDACTED, rewritten_place
 from ...log.nats.stream import LOG_ID
 from ...log.nats_server.blocks import BlockRecord, DamagedBytes, DeletedRecord, block_files
 from ...log.nats_server.directory import DataDirectory
@@ -35,14 +36,7 @@ class FileBlobs(Blobs):
     """
     The large data in the files of a stream. Whatever parts are there are put together, and their digest says whether that is right.
 
-    Args:
-        folder: Of the stream.
-        stream: Its name.
-        packer: How they are stored.
-
     Attributes:
-        corrected: The records in which one bit was flipped, which is corrected.
-        damages: Bytes of files that are no intact record.
         is_incomplete: Whether some were asked for of which no entry says any more that they are complete, so that a ledger misses them.
     """
 
@@ -173,7 +167,24 @@ class StoreFiles:
                 self.doubtful.add(entry.position)
         for position in deleted:
             self.records.pop(position, None)
+        self._fill_from_rewritten()
         self.doubtful &= self.records.keys()
+
+    def _fill_from_rewritten(self) -> None:
+        """Put in what stands in for events of which content was taken away, the last of each that can be read."""
+        entries, deleted = self._entries(STREAM + REDACTED)
+        there = self.records.keys() - self.doubtful
+        for entry in entries:
+            place = rewritten_place(STREAM, entry.subject)
+            if place is None or place[0] in there or entry.position in deleted:
+                continue
+            position, suffix = place
+            message = LogMessage(position, _RECORDS.prefix + suffix, entry.headers, entry.payload)
+            record = _RECORDS.notification(message)
+            assert record is not None, "foreign messages are given, too"
+            if record.topic != FOREIGN_TOPIC:
+                self.records[position] = record
+                (self.doubtful.discard if entry.is_intact else self.doubtful.add)(position)
 
     def _entries(self, stream: str) -> tuple[list[BlockRecord], set[int]]:
         """The messages of a stream that can be read, in order, and the positions of those that were deleted since."""

@@ -83,7 +83,7 @@ def _value_of(thread_id: str, standing: Standing) -> Any:
 
 def _made_of(message: Message, names: dict[str, Any]) -> ThreadItem:
     """The item for a message that something else than ChatKit wrote: its text or, where an assistant said none, what it did."""
-    role = role_of(message.form, message.data, message.name)
+    role = message.role
     whats = [item.what for item in parts_of(message.form, message.data, message.name)]
     texts = [what.text for what in whats if isinstance(what, Text | Refusal)]
     results = [what for what in whats if isinstance(what, Result)]

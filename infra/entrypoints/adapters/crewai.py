@@ -24,7 +24,7 @@ from ...ledger.aio.awaiting import threaded
 from ...ledger.drafts import new_id
 from ...ledger.history import Commit, History, MessageHistory
 from ...ledger.ledger import Ledger
-from ...private_files import write_private
+from ...operating_system import write_private
 from .access import AdapterLedger, Closable, Source
 
 

@@ -18,6 +18,7 @@ from .output import print_error
 
 VERBS: Final = {
     "demo": "demo",
+    "new": "projects",
     "import": "transfer",
     "export": "transfer",
     "chats": "chats",
@@ -27,8 +28,13 @@ VERBS: Final = {
     "runs": "chats",
     "cache-report": "chats",
     "threads": "threads",
-    "diff": "diff",
+    "states": "threads",
+    "items": "threads",
+    "diff": "show",
     "search": "search",
+    "keep": "keep",
+    "sessions": "keep",
+    "resume": "keep",
     "log": "log",
     "replay": "log",
     "rebuild": "log",
@@ -37,12 +43,22 @@ VERBS: Final = {
     "prune": "threads",
     "sweep": "changes",
     "erasures": "changes",
-    "watch": "feeds",
-    "feeds": "feeds",
+    "redact": "changes",
+    "redact-words": "changes",
+    "links": "sharing",
+    "members": "sharing",
+    "hold": "keeping",
+    "release": "keeping",
+    "holds": "keeping",
+    "retention": "keeping",
+    "watch": "log",
+    "feeds": "log",
     "verify": "proofs",
     "anchor": "proofs",
     "prove": "proofs",
     "check-proof": "proofs",
+    "check-receipt": "proofs",
+    "bundle": "bundles",
     "backup": "upkeep",
     "restore": "upkeep",
     "doctor": "upkeep",
@@ -152,7 +168,8 @@ def prepare_streams() -> None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as above
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # UTF-8 cannot show half an emoji
-            stream.reconfigure(errors="replace")
+            # Windows writes to pipes and files in a code page that has few letters.
+            stream.reconfigure(encoding="utf-8" if sys.platform == "win32" else None, errors="replace")
 
 
 def _forget_stdout() -> None:
@@ -195,7 +212,7 @@ def cli(ctx: click.Context) -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion_command(shell: str) -> None:
     """
-    Print the script with which a shell completes verbs and options.
+    Print the script with which a shell completes verbs, options and ids of chats.
 
     \b
     Once, for bash, zsh and fish:

@@ -3,19 +3,30 @@
 import contextlib
 import re
 from collections import Counter
+from typing import Any
 
 import click
 import msgspec
 from rich.text import Text
 
-from chatledger.domain.chat.runs import RUN_STATUSES, MessageRun, RunStatus
+from chatledger.domain.chat.runs import RUN_STATUSES, MessageRun
 from chatledger.domain.context.caching import CacheTurn, cache_report
-from chatledger.domain.draw.outline import escaped, short_id
+from chatledger.domain.draw.escaping import escaped, short_id
 from chatledger.domain.errors import ChatNotFoundError, NotFoundError
+from chatledger.domain.legal_hold import LegalHold
 from chatledger.domain.values import Branch, Chat, Checkpoint
 
 from .lookup import others_of, require_branch, require_chat, unknown_chat
-from .options import GlobalOptions, chat_argument, ledger_at, ledger_options, limit_option, listing_options, parsed
+from .options import (
+    GlobalOptions,
+    chat_argument,
+    complete_chat,
+    ledger_at,
+    ledger_options,
+    limit_option,
+    listing_options,
+    parsed,
+)
 from .output import (
     ACTIVE_HEAD,
     CHECKPOINT,
@@ -27,7 +38,6 @@ from .output import (
     format_time,
     print_json_list,
     print_lines,
-    print_more,
     print_text,
     print_values,
     table,
@@ -37,7 +47,7 @@ from .output import (
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
-def _metadata_entry(value: str) -> tuple[str, str | float]:
+def metadata_entry(value: str) -> tuple[str, str | float]:
     """`KEY=VALUE`: a text, unless it reads as a JSON number, true or false; a text in quotes always is one."""
     key, _, text = value.partition("=")
     if not key or "=" not in value:
@@ -57,7 +67,7 @@ _LEAST_TITLE, _OWNER_WIDTH = 12, 12
 @click.option("--user", "user_id", metavar="ID", help="Only chats of this owner.")
 @click.option(
     "--meta",
-    callback=parsed(_metadata_entry, "is not KEY=VALUE"),
+    callback=parsed(metadata_entry, "is not KEY=VALUE"),
     metavar="KEY=VALUE",
     help="Only chats with this entry in their metadata. Numbers, true and false are such, unless quoted: 'year=\"2026\"'.",
 )
@@ -119,24 +129,41 @@ def chat_rows(chats: list[Chat]) -> list[Text]:
             column("changed (UTC)", [format_minute(chat.updated_at) for chat in chats], style="dim"),
             column("owner", [chat.user_id for chat in chats], width=None if width is None else _OWNER_WIDTH),
         ]
+    columns += held_column([chat.hold for chat in chats])
     room = None if width is None else max(width - table_width(columns), _LEAST_TITLE)
     columns.append(column("title", [chat.title or "" for chat in chats], width=room))
     return table(columns)
 
 
 def chat_heading(chat: Chat, *, checkpoints: int) -> list[Text]:
-    """Return the heading of a chat, on two lines."""
+    """Return the heading of a chat, on two lines; on three where it is held."""
     numbers = (
         count(chat.message_count, "message"),
         count(chat.branch_count, "branch", "branches"),
         count(checkpoints, "checkpoint"),
     )
     facts = [f"chat {chat.id}", *([f"owner {chat.user_id}"] if chat.user_id else []), *numbers]
-    return [Text(escaped(chat.title or chat.id), style="bold"), Text(escaped(" · ".join(facts)), style="dim")]
+    heading = [Text(escaped(chat.title or chat.id), style="bold"), Text(escaped(" · ".join(facts)), style="dim")]
+    return [*heading, *hold_line(chat.hold)]
+
+
+def held_column(holds: list[LegalHold | None]) -> list[list[Text]]:
+    """Return the column of a list that says what is held; none where nothing is."""
+    return [column("held", ["held" if hold else "" for hold in holds])] if any(holds) else []
+
+
+def hold_line(hold: LegalHold | None) -> list[Text]:
+    """Return the line of a hold below the heading of what it covers; none without one."""
+    if hold is None:
+        return []
+    what = "its owner" if hold.kind == "user" else f"{hold.kind} {hold.id}"
+    by = f" by {hold.held_by}" if hold.held_by else ""
+    why = f": {hold.reason}" if hold.reason else ""
+    return [Text(escaped(f"legal hold on {what} since {format_time(hold.held_at)}{by}{why}"), style="bold")]
 
 
 @click.command("branches")
-@click.argument("chat_id", metavar="[CHAT]", required=False)
+@click.argument("chat_id", metavar="[CHAT]", shell_complete=complete_chat, required=False)
 @click.option(
     "--id", "branch_id", metavar="ID", help="Only the branch of this id. Without CHAT, says which chat has it."
 )
@@ -169,9 +196,6 @@ def branches_command(
             msg = f"there is no branch with the id {branch_id!r}{where}"
             raise NotFoundError(msg)
     shown = branches[:limit]
-    if settings.for_programs:
-        print_values(shown, Branch, as_csv=settings.as_csv)
-        return
     chats = [column("chat", [branch.chat_id for branch in shown], style="cyan")] if branch_id is not None else []
     columns = [
         *chats,
@@ -181,8 +205,7 @@ def branches_command(
         column("head", [short_id(branch.head_message_id or "(empty)") for branch in shown], style="dim"),
         column("created", [format_time(branch.created_at) for branch in shown], style="dim"),
     ]
-    print_lines(table(columns))
-    print_more(len(branches) - len(shown))
+    settings.answer_list(shown, Branch, columns, left_out=len(branches) - len(shown))
 
 
 @click.command("checkpoints")
@@ -199,19 +222,13 @@ def checkpoints_command(settings: GlobalOptions, *, chat_id: str, limit: int | N
         require_chat(ledger, chat_id)
         checkpoints = ledger.list_checkpoints(chat_id)
     shown = checkpoints[:limit]
-    if settings.for_programs:
-        print_values(shown, Checkpoint, as_csv=settings.as_csv)
-        return
-    if not checkpoints:
-        print_text("No checkpoints yet: programs and the explorer set them.")
-        return
     columns = [
         column("checkpoint", [checkpoint.name for checkpoint in shown], style=CHECKPOINT),
         column("message", [checkpoint.message_id for checkpoint in shown]),
         column("set", [format_time(checkpoint.created_at) for checkpoint in shown], style="dim"),
     ]
-    print_lines(table(columns))
-    print_more(len(checkpoints) - len(shown))
+    nothing = "" if checkpoints else "No checkpoints yet: programs and the explorer set them."
+    settings.answer_list(shown, Checkpoint, columns, nothing=nothing, left_out=len(checkpoints) - len(shown))
 
 
 _RUN_STYLES = {"pending": "dim", "running": "yellow", "waiting": "magenta", "completed": "green", "error": "bold red"}
@@ -227,9 +244,7 @@ def runs_command(
     settings: GlobalOptions,
     *,
     chat_id: str,
-    thread_id: str | None,
-    assistant_id: str | None,
-    status: RunStatus | None,
+    **filters: Any,
 ) -> None:
     """
     List the runs of assistants in CHAT, in the order in which they were recorded.
@@ -238,7 +253,7 @@ def runs_command(
     """
     with ledger_at(settings, is_read=True) as ledger:
         require_chat(ledger, chat_id)
-        runs = ledger.runs(chat_id, thread_id=thread_id, assistant_id=assistant_id, status=status)
+        runs = ledger.runs(chat_id, **filters)
         annotations = ledger.get_annotations(chat_id).items()
         stale = {message_id for message_id, annotation in annotations if annotation.stale}
         has_runs = bool(runs) or bool(ledger.runs(chat_id))

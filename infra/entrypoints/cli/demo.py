@@ -14,17 +14,21 @@ from chatledger.domain.draw.event_words import EventWords
 
 from ...ledger.drafts import assistant, user
 from ...ledger.ledger import Ledger
-from ..demo import sample_chats
+from ..demo import sample_chats, sample_threads
 from .chats import chat_rows
 from .drawing import best_style, print_tree
 from .log import event_line
 from .options import GlobalOptions, ledger_at, place_options
 from .output import count, print_lines, print_text
 from .show import print_conversation, whole_chat
+from .threads import show_thread
 
 CHAT: Final = "riga"
 REWIND_TO: Final = "riga-6"
 CHECKPOINT: Final = "first-plan"
+THREAD: Final = "research-2"
+WORTH_READING: Final = "inland-v2"
+"""The branch that the second scene begins, on which the sample is longest."""
 _SHOWN_EVENTS: Final = 12
 
 
@@ -50,6 +54,7 @@ def demo_command(settings: GlobalOptions) -> None:
         ("chatledger import FILE", "take in a ChatGPT export, an OpenAssistant file, or your own"),
         (f"chatledger chats{place}", "list the chats"),
         (f"chatledger show CHAT{place}", "draw one; --messages reads its active branch"),
+        (f"chatledger threads{place}", "list the threads of agents: what waits, what failed"),
         (f"chatledger watch{place}", "see changes as they happen, from any process"),
         ("chatledger demo --location ./demo", "run this again, and keep the ledger to look around in"),
     ]
@@ -99,7 +104,7 @@ def _rewind(ledger: Ledger) -> None:
             [
                 user("Can we do that by bicycle instead of the train?"),
                 assistant(
-                    "One way, yes: 55 km along the Gauja, mostly escaped. Take the train back, bicycles ride for 2 €."
+                    "One way, yes: 55 km along the Gauja, mostly on quiet roads. Take the train back, bicycles ride for 2 €."
                 ),
             ],
         )
@@ -141,6 +146,17 @@ def _rebuild(ledger: Ledger) -> None:
     is_same = before == after
     verdict = "nothing changed" if is_same else "THE ANSWERS DIFFER, which is a bug: please report it"
     print_text(f"{same:,} of {len(before):,} answers are the same: {verdict}.", "bold green" if is_same else "bold red")
+
+
+def _agents(ledger: Ledger) -> None:
+    with ledger.context(actor="demo"):
+        for thread in sample_threads():
+            ledger.import_value(thread)
+    show_thread(ledger, THREAD, limit=None, as_json=False)
+    print_text()
+    with ledger.context(actor="ada"):
+        ledger.set_active_branch(CHAT, WORTH_READING)
+    print_text(f"And {CHAT} goes on where it is worth reading: {WORTH_READING} is active again.")
 
 
 def answers(ledger: Ledger) -> dict[str, Any]:
@@ -191,6 +207,11 @@ _SCENES: Final[tuple[tuple[Callable[[Ledger], None], str, *tuple[str, ...]], ...
         _rebuild,
         "Throw the index away, and build it from the log",
         "Every answer so far came from an LMDB index. It is a cache: the log alone is the truth.",
+    ),
+    (
+        _agents,
+        "Read what an agent did",
+        "Threads of LangGraph are streams too: which node ran when, side by side, what failed, and what waits for an answer.",
     ),
 )
 """The scenes: the command, the heading above it, and the lines of explanation under that."""

@@ -8,8 +8,8 @@ from typing import Final
 from rich.cells import chop_cells
 from rich.text import Text
 
-from chatledger.domain.draw.outline import escaped, messages_left_out, short_id
-from chatledger.domain.draw.tree import FLAT_LEGENDS, DrawnLine, Style, draw_flat_lines
+from chatledger.domain.draw.escaping import escaped, short_id
+from chatledger.domain.draw.tree import FLAT_LEGENDS, DrawnLine, Style, draw_flat_lines, messages_left_out
 from chatledger.domain.values import Graph
 
 from .output import ACTIVE_HEAD, CHECKPOINT, HEAD, console, count, print_lines, role_style

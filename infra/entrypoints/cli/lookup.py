@@ -6,11 +6,15 @@ from typing import Final, NamedTuple
 from chatledger.domain.errors import InvalidValueError, NotFoundError
 from chatledger.domain.limits import sought_id
 from chatledger.domain.values import Branch, Chat
+from chatledger.domain.versioned.keys import parse_item_id
 
 from ...ledger.graph.state_store import StateStore
+from ...ledger.graph.values import StateInfo
+from ...ledger.items.item_store import NOBODY, Item, ItemStore
 from ...ledger.ledger import Ledger, UserLedger
 from ...ledger.log import STATES, THREADS, kind_of
-from ...ledger.threads import ThreadInfo, Threads, thread_info
+from ...ledger.thread_lists import ThreadInfo, thread_info
+from ...ledger.threads import Threads
 from ...ledger.view import LedgerView
 from .output import count, format_time
 
@@ -136,6 +140,30 @@ def require_thread(ledger: Ledger, thread_id: str) -> ThreadInfo:
     elif ids:
         hint = "'chatledger threads' lists them"
     msg = f"no thread of agents {thread_id!r}; {hint}"
+    raise NotFoundError(msg)
+
+
+def require_state(ledger: Ledger, state_id: str) -> StateInfo:
+    """The state of a graph. Raises `NotFoundError`, which suggests ids that are near."""
+    states = StateStore(ledger).list()
+    state = next((state for state in states if state.id == state_id), None)
+    if state is not None:
+        return state
+    near = _near(state_id, [state.id for state in states])
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "'chatledger states' lists them"
+    msg = f"no state of a graph {state_id!r}; {hint}"
+    raise NotFoundError(msg)
+
+
+def require_item(ledger: Ledger, some_id: str) -> tuple[ItemStore, Item]:
+    """The item of an id, and the store that has it. Raises `NotFoundError`."""
+    key = parse_item_id(some_id)
+    if key is not None:
+        store = ItemStore(ledger if key.user_id == NOBODY else ledger.for_user(key.user_id))
+        item = store.get(key.namespace, key.key)
+        if item is not None:
+            return store, item
+    msg = f"no item {some_id!r}; 'chatledger items --user ID' lists those of a user, with their ids"
     raise NotFoundError(msg)
 
 

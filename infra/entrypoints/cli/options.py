@@ -4,14 +4,17 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from rich.text import Text
 
-from ...ledger.at_rest import HeldStore, open_to_read
+from chatledger.domain.errors import ChatledgerError, InvalidValueError
+from chatledger.domain.wire import Value
+
 from ...ledger.environment import (
     DEFAULT_LOCATION,
     KEY_ENV,
@@ -21,8 +24,15 @@ from ...ledger.environment import (
     require_answer,
     require_ledger,
 )
-from ...ledger.ledger import Ledger
-from .output import print_json, print_text, progress_bar
+from ...ledger.expiry import time_of_text
+from ...operating_system import HAS_EMBEDDED_SERVER
+from .output import print_json, print_lines, print_more, print_text, print_values, progress_bar, table
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from ...ledger.at_rest import HeldStore
+    from ...ledger.ledger import Ledger
 
 LOCATION_ENV: Final = "CHATLEDGER_LOCATION"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,6 +63,57 @@ class GlobalOptions:
             return
         for line in lines:
             print_text(line)
+
+    def answer_list(
+        self,
+        values: Sequence[Value],
+        kind: type[Value],
+        columns: Sequence[list[Text]],
+        *,
+        end: str = "",
+        nothing: str = "",
+        left_out: int = 0,
+    ) -> None:
+        """Print a list for programs, or as a table, with a line below it and how much was left out; `nothing` where it is empty."""
+        if self.for_programs:
+            print_values(values, kind, as_csv=self.as_csv)
+            return
+        if values or left_out:
+            print_lines(table(columns))
+            print_more(left_out)
+        elif nothing:
+            print_text(nothing)
+        if end:
+            print_text(end, "dim")
+
+
+KEEP_ENV: Final = "CHATLEDGER_KEEP"
+
+
+def kept_location(settings: GlobalOptions) -> str:
+    """Where the transcripts of coding agents are kept: as the command line says, else the environment, else in the user's data."""
+    import platformdirs
+
+    if settings.is_named:
+        return settings.location
+    folder = platformdirs.user_data_path("chatledger") / "agents"
+    # Where no server of its own runs, as on Windows, a file is a ledger.
+    return os.environ.get(KEEP_ENV) or (str(folder) if HAS_EMBEDDED_SERVER else f"sqlite:///{folder / 'agents.db'}")
+
+
+def _keep_location(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+    settings = ctx.ensure_object(GlobalOptions)
+    if value:
+        settings.location, settings.is_named = kept_location(settings), True
+
+
+kept_option = click.option(
+    "--kept",
+    is_flag=True,
+    expose_value=False,
+    callback=_keep_location,
+    help="The ledger of transcripts of coding agents, which 'chatledger keep' fills.",
+)
 
 
 def location_option(*, envvar: str | None = None) -> Callable[[F], F]:
@@ -90,7 +151,21 @@ as_user_option = click.option(
     callback=_keep_user,
     help="Act for this user: what belongs to others is not there.",
 )
-chat_argument = click.argument("chat_id", metavar="CHAT")
+_COMPLETED: Final = 1_000
+"""A key that is pressed waits for no walk over all chats of a large ledger: only those changed last are offered."""
+
+
+def complete_chat(ctx: click.Context, _: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """The ids of chats that begin so, with their titles, those changed last first; none where the ledger cannot be read."""
+    from click.shell_completion import CompletionItem
+
+    with contextlib.suppress(ChatledgerError), ledger_at(ctx.ensure_object(GlobalOptions), is_read=True) as ledger:
+        chats = ledger.list_chats(limit=_COMPLETED)
+        return [CompletionItem(chat.id, help=chat.title) for chat in chats if chat.id.startswith(incomplete)]
+    return []
+
+
+chat_argument = click.argument("chat_id", metavar="CHAT", shell_complete=complete_chat)
 
 
 class WholeNumber(click.IntRange):
@@ -138,12 +213,12 @@ def limit_option(what: str) -> Callable[[F], F]:
 
 
 def parsed(parse: Callable[[str], R], fault: str) -> Callable[[click.Context, click.Parameter, str | None], R | None]:
-    """Return the callback of an option that parses its value; `fault` is said of a value for which that raises `ValueError`."""
+    """Return the callback of an option that parses its value; `fault` is said of a value for which that raises `ValueError` or `InvalidValueError`."""
 
     def callback(ctx: click.Context, parameter: click.Parameter, value: str | None) -> R | None:
         try:
             return None if value is None else parse(value)
-        except ValueError:
+        except (ValueError, InvalidValueError):
             msg = f"{value!r} {fault}"
             raise click.BadParameter(msg, ctx, parameter) from None
 
@@ -151,28 +226,26 @@ def parsed(parse: Callable[[str], R], fault: str) -> Callable[[click.Context, cl
 
 
 def point_in_log(value: str) -> int | datetime:
-    """A position, in digits, or an ISO 8601 time; UTC unless it has an offset. Raises `ValueError`."""
-    return int(value) if re.fullmatch(r"[0-9]{1,18}", value) else aware_time(value)
+    """A position, in digits, or a time, see `read_time`. Raises `InvalidValueError`."""
+    return int(value) if re.fullmatch(r"[0-9]{1,18}", value) else time_of_text(value)
 
 
-def aware_time(value: str) -> datetime:
-    """An ISO 8601 day or time; UTC unless it has an offset. Raises `ValueError`."""
-    moment = datetime.fromisoformat(value)
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
-_point: Final = parsed(point_in_log, "is neither a position, e.g. 120, nor a time, e.g. 2026-02-07T17:29:24Z")
+point: Final = parsed(
+    point_in_log, "is neither a position, e.g. 120, nor a time, e.g. 2026-02-07T17:29:24Z, yesterday, tuesday or 7d"
+)
 at_option = click.option(
     "--at",
-    callback=_point,
+    "--as-of",  # as the method and the parameter over HTTP are called
+    "at",
+    callback=point,
     metavar="POSITION|TIME",
-    help="As it was at this position on the log, or this time (ISO 8601, UTC unless it has an offset).",
+    help="As it was at this position on the log, or this time: ISO 8601, yesterday, a weekday, 7d (ago); UTC unless it has an offset.",
 )
 until_option = click.option(
     "--until",
-    callback=_point,
+    callback=point,
     metavar="POSITION|TIME",
-    help="Up to this position on the log, or this time (ISO 8601, UTC unless it has an offset).",
+    help="Up to this position on the log, or this time: ISO 8601, yesterday, a weekday, 7d (ago); UTC unless it has an offset.",
 )
 
 
@@ -184,7 +257,7 @@ def ledger_at(
     create_stream: bool = False,
     is_whole: bool = False,
     is_read: bool = False,
-) -> Generator[Ledger]:
+) -> Generator["Ledger"]:
     """
     The ledger that the options name, open.
 
@@ -208,6 +281,10 @@ def ledger_at(
         require_server(location)
     else:
         require_made(location)
+    # Imported here, as `--version`, `--help` and the completion of words open no ledger.
+    from ...ledger.at_rest import open_to_read
+    from ...ledger.ledger import Ledger
+
     # The index of an encrypted log is kept in memory, so there is none at rest.
     if is_read and KEY_ENV not in os.environ:
         ledger = open_to_read(location, lambda: _open_store(location, create_stream=create_stream))
@@ -217,7 +294,7 @@ def ledger_at(
         yield ledger if settings.user_id is None else ledger.for_user(settings.user_id)
 
 
-def _open_store(location: str, *, create_stream: bool) -> HeldStore:
+def _open_store(location: str, *, create_stream: bool) -> "HeldStore":
     # What opening takes is imported here: verbs that read a directory at rest, or print their help, do without it.
     from ...ledger.open import OpenOptions, open_shared
 

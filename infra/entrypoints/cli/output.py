@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from rich.console import Console
 from rich.text import Text
 
-from chatledger.domain.draw.outline import ESCAPES, escaped
-from chatledger.domain.values import Progress
+from chatledger.domain.draw.escaping import ESCAPES, escaped
 from chatledger.domain.wire import Value, encode_plain
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
+
+    from chatledger.domain.values import Progress
 
 ROLE_STYLES: Final = {"user": "cyan", "assistant": "green", "system": "magenta", "tool": "yellow"}
 OTHER_ROLE: Final = "blue"
@@ -239,7 +240,7 @@ def role_style(role: str) -> str:
 
 
 @contextlib.contextmanager
-def progress_bar(title: str) -> Generator[Progress]:
+def progress_bar(title: str) -> Generator["Progress"]:
     """A bar on stderr for (done, total), shown when it is worth it; nothing where stderr is no terminal."""
     with contextlib.ExitStack() as stack:
         bar: RichProgress | None = None

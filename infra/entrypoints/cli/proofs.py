@@ -1,4 +1,4 @@
-"""`verify`, `anchor`, `prove` and `check-proof`: proof that nothing was changed, and of one message for whoever has not the ledger."""
+"""`verify`, `anchor`, `prove`, `check-proof` and `check-receipt`: proof that nothing was changed, of a message, and of an erasure."""
 
 import os
 import sys
@@ -10,13 +10,15 @@ from rich.text import Text
 
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, CorruptStateError
 from chatledger.domain.proof.anchors import Anchor
+from chatledger.domain.proof.erasure_report import ErasureReport
 from chatledger.domain.proof.message_proof import MessageProof
 from chatledger.domain.proof.verification import Verification
 from chatledger.domain.values import preview
 
 from ...ledger.log import kind_of
+from ...ledger.persons import check_receipt
 from ...ledger.proof import check_message_proof
-from ...private_files import private
+from ...operating_system import private
 from .options import GlobalOptions, ledger_at, ledger_options, place_options
 from .output import (
     count,
@@ -32,14 +34,14 @@ from .output import (
 from .show import message_object
 
 _SHOWN = 20
-_FILE = click.Path(dir_okay=False, path_type=Path)
+FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("verify")
-@click.option("--anchor", "anchor_file", type=_FILE, metavar="FILE", help="Also compare the log with this anchor.")
+@click.option("--anchor", "anchor_file", type=FILE, metavar="FILE", help="Also compare the log with this anchor.")
 @click.option(
     "--public-key",
-    type=_FILE,
+    type=FILE,
     metavar="FILE",
     help="The Ed25519 public key (PEM) of whom you trust to have signed the anchor; needs --anchor.",
 )
@@ -55,7 +57,7 @@ def verify_command(settings: GlobalOptions, *, anchor_file: Path | None, public_
     if public_key is not None and anchor_file is None:
         click.get_current_context().fail("--public-key needs --anchor, whose signature it checks")
     try:
-        anchor = None if anchor_file is None else Anchor.from_json(_content(anchor_file, "anchor"))
+        anchor = None if anchor_file is None else Anchor.from_json(content_of(anchor_file, "anchor"))
         with ledger_at(settings, is_whole=True) as ledger, progress_bar("verifying") as progress:
             verification = ledger.verify(anchor=anchor, public_key=public_key, progress=progress)
     except (ChainIntegrityError, CorruptStateError) as error:
@@ -109,19 +111,30 @@ def _print_report(verification: Verification, anchor: Anchor | None, public_key:
         )
     if pending:
         print_note(f"{count(len(pending), 'deletion')} to be finished; the next open of the ledger does that.")
+    broken = verification.broken_holds
+    if broken:
+        positions = ", ".join(f"{position:,}" for position in broken[:_SHOWN])
+        print_note(f"broken holds: {count(len(broken), 'event')} deleted what a legal hold kept, at {positions}.")
+    if verification.overdue_count:
+        print_note(
+            f"{count(verification.overdue_count, 'thing')} overdue: ended, or kept no longer by a rule; 'sweep' deletes them."
+        )
+    for stream in verification.redaction_pending[:_SHOWN]:
+        what = f"messages of {kind_of(stream).describe(stream)} were redacted, and the log still has what they said"
+        print_note(f"redaction-pending: {what}; the next open of the ledger erases it.")
     if anchor is not None and public_key is None:
-        _note_key(anchor, "anchor")
+        note_key(anchor, "anchor")
 
 
 @click.command("anchor")
 @click.option(
     "--key",
-    type=_FILE,
+    type=FILE,
     required=True,
     metavar="FILE",
     help="An Ed25519 private key (PEM): openssl genpkey -algorithm ed25519 -out anchor.key",
 )
-@click.option("--out", type=_FILE, metavar="FILE", help="Write the anchor there instead of printing it.")
+@click.option("--out", type=FILE, metavar="FILE", help="Write the anchor there instead of printing it.")
 @place_options
 def anchor_command(settings: GlobalOptions, *, key: Path, out: Path | None) -> None:
     """
@@ -130,20 +143,21 @@ def anchor_command(settings: GlobalOptions, *, key: Path, out: Path | None) -> N
     The index is read, not the log: 'verify' before it, if you doubt the log. Keep the anchor where whoever can change the log cannot
     change it. Later, 'verify --anchor FILE' tells whether anything before it was changed.
     """
-    _refuse_to_overwrite(out)
+    refuse_to_overwrite(out)
     with ledger_at(settings, is_whole=True) as ledger:
         anchor = ledger.anchor(key)
     what = f"Anchored {count(anchor.count, 'stream')} up to position {anchor.position:,}"
-    _write_new(out, anchor.to_json(), f"{what} in {out}, signed with key {anchor.key_id}.")
+    write_new(out, anchor.to_json(), f"{what} in {out}, signed with key {anchor.key_id}.")
 
 
-def _note_key(anchor: Anchor, source: str) -> None:
+def note_key(anchor: Anchor, source: str) -> None:
+    """Say that a signature was checked with the key that came with it."""
     print_note(
         f"Signed with key {anchor.key_id}, which only the {source} vouches for; --public-key names the one you trust."
     )
 
 
-def _content(file: Path, what: str) -> bytes:
+def content_of(file: Path, what: str) -> bytes:
     """Return the content of a file, or raise `ConfigurationError`."""
     try:
         return file.read_bytes()
@@ -152,14 +166,14 @@ def _content(file: Path, what: str) -> bytes:
         raise ConfigurationError(msg) from error
 
 
-def _refuse_to_overwrite(out: Path | None) -> None:
+def refuse_to_overwrite(out: Path | None) -> None:
     """Raise `ConfigurationError` where a file of that name exists."""
     if out is not None and out.exists():
         msg = f"{out} exists and is not overwritten; choose another name"
         raise ConfigurationError(msg)
 
 
-def _write_new(out: Path | None, text: str, outcome: str) -> None:
+def write_new(out: Path | None, text: str, outcome: str | None = None) -> None:
     """Write a file that was not there, synced to the disk, and print the outcome; or print the text where there is no file."""
     if out is None:
         sys.stdout.write(text)
@@ -173,15 +187,16 @@ def _write_new(out: Path | None, text: str, outcome: str) -> None:
     except OSError as error:
         msg = f"{out} cannot be written: {error.strerror or error}"
         raise ConfigurationError(msg) from error
-    print_text(outcome)
+    if outcome is not None:
+        print_text(outcome)
 
 
 @click.command("prove")
 @click.argument("message_id", metavar="MESSAGE")
 @click.option(
-    "--anchor", "anchor_file", type=_FILE, required=True, metavar="FILE", help="An anchor made after the message."
+    "--anchor", "anchor_file", type=FILE, required=True, metavar="FILE", help="An anchor made after the message."
 )
-@click.option("--out", type=_FILE, metavar="FILE", help="Write the proof there instead of printing it.")
+@click.option("--out", type=FILE, metavar="FILE", help="Write the proof there instead of printing it.")
 @place_options
 def prove_command(settings: GlobalOptions, *, message_id: str, anchor_file: Path, out: Path | None) -> None:
     """
@@ -190,23 +205,23 @@ def prove_command(settings: GlobalOptions, *, message_id: str, anchor_file: Path
     The proof is a file with the message and those that were written in the same call; of others it has nothing but hashes.
     Whoever gets it checks it by 'check-proof', without this ledger.
     """
-    _refuse_to_overwrite(out)
-    anchor = Anchor.from_json(_content(anchor_file, "anchor"))
+    refuse_to_overwrite(out)
+    anchor = Anchor.from_json(content_of(anchor_file, "anchor"))
     with ledger_at(settings, is_read=True) as ledger:
         proof = ledger.prove(message_id, anchor)
     what = f"Proved message {message_id} of chat {proof.chat_id} in {out}; 'chatledger check-proof {out}' checks it."
-    _write_new(out, proof.to_json(), what)
+    write_new(out, proof.to_json(), what)
 
 
 @click.command("check-proof")
-@click.argument("file", metavar="FILE", type=_FILE)
+@click.argument("file", metavar="FILE", type=FILE)
 @click.option(
-    "--public-key", type=_FILE, metavar="FILE", help="The Ed25519 public key (PEM) of whom you trust to have signed it."
+    "--public-key", type=FILE, metavar="FILE", help="The Ed25519 public key (PEM) of whom you trust to have signed it."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check_proof_command(*, file: Path, public_key: Path | None, as_json: bool) -> None:
     """Check the proof of a message, and show what was proven. Needs no ledger."""
-    proof = MessageProof.from_json(_content(file, "proof"))
+    proof = MessageProof.from_json(content_of(file, "proof"))
     message, anchor = check_message_proof(proof, public_key), proof.anchor
     if as_json:
         facts = {"position": anchor.position, "created_at": anchor.created_at, "key_id": anchor.key_id}
@@ -216,6 +231,33 @@ def check_proof_command(*, file: Path, public_key: Path | None, as_json: bool) -
             f"Message {message.id} was in chat {proof.chat_id} at position {anchor.position:,}, "
             f"as signed on {format_time(anchor.created_at)}:"
         )
-        print_text(f'  ({message.name}): "{preview(message.data, message.form)}"')
+        print_text(f'  ({message.name}): "{preview(message.shown, message.form)}"')
     if public_key is None:
-        _note_key(anchor, "proof")
+        note_key(anchor, "proof")
+
+
+@click.command("check-receipt")
+@click.argument("file", metavar="FILE", type=FILE)
+@click.option(
+    "--public-key", type=FILE, metavar="FILE", help="The Ed25519 public key (PEM) of whom you trust to have signed it."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def check_receipt_command(*, file: Path, public_key: Path | None, as_json: bool) -> None:
+    """Check the receipt of an erasure, which 'delete --user' wrote, and show what it says. Needs no ledger."""
+    report = ErasureReport.from_json(content_of(file, "receipt"))
+    check_receipt(report, public_key)
+    if as_json:
+        print_json({"ok": True, **fields_of(report)})
+        return
+    numbers = ", ".join(count(number, kind) for kind, number in report.counts.items()) or "nothing"
+    what = "Would have erased" if report.is_dry_run else "Erased"
+    print_text(f"{what} of user {report.user_id}, by {format_time(report.ended_at)}: {numbers}.")
+    print_text(
+        f"Positions {report.position_before:,} to {report.position:,} of the log, signed with key {report.key_id}."
+    )
+    if report.earlier:
+        print_text(f"Erased before: {count(len(report.earlier), 'thing')}.")
+    for mention in report.mentions:
+        print_text(f"Named in chat {mention.chat_id} as {mention.kind}: {mention.count:,}")
+    for what in report.unreached:
+        print_text(f"Not reached: {what}.")

@@ -1,26 +1,24 @@
 """`search`: messages found by their words or their meaning."""
 
-import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import click
 from rich.padding import Padding
 from rich.text import Text
 
-from chatledger.domain.draw.outline import escaped, short_id
-from chatledger.domain.extras import needing
+from chatledger.domain.draw.escaping import escaped, short_id
 from chatledger.domain.search.embedding import MODES, Embedding, SearchMode
-from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, field_text
-from chatledger.domain.values import SearchHits
-from chatledger.domain.wire import Value
+from chatledger.domain.search.fields import FIELDS, TEXT
+from chatledger.domain.values import HitPlace, SearchHit, SearchHits
 
+from ...ledger.expiry import time_of_text
 from ...ledger.search import DEFAULT_LIMIT
+from ...ledger.searching import WHERE
 from ..named import embedding_named
 from .lookup import require_branch, require_chat, require_thread
-from .options import GlobalOptions, WholeNumber, aware_time, ledger_at, limit_option, listing_options, parsed
+from .options import GlobalOptions, WholeNumber, kept_option, ledger_at, limit_option, listing_options, parsed
 from .output import (
     console,
     fields_of,
@@ -33,18 +31,24 @@ from .output import (
     role_style,
 )
 
-_TAG: Final = re.compile("</?mark>")
 _MATCH_STYLE: Final = "bold red"
+_SPACES: Final = re.compile(r"\s+")
 
 
-_moment: Final = parsed(aware_time, "is not a time, e.g. 2026-02-07 or 2026-02-07T17:29:24Z")
+_moment: Final = parsed(time_of_text, "is not a time, e.g. 2026-02-07T17:29:24Z, yesterday, tuesday or 7d")
 
 
 @click.command("search")
 @click.argument("words", metavar="QUERY...", nargs=-1, required=True)
 @click.option("--chat", "chat_id", metavar="ID", help="Only in this chat.")
-@click.option("--thread", "thread_id", metavar="ID", help="In this thread of agents, instead of chats; newest first.")
-@click.option("--user", "user_id", metavar="ID", help="Only in the chats of this owner.")
+@click.option("--thread", "thread_id", metavar="ID", help="Only in this thread of agents.")
+@click.option(
+    "--where",
+    type=click.Choice(WHERE),
+    default="all",
+    help="Only in chats, or only what agents said: in threads, states and items, or in one of these.",
+)
+@click.option("--user", "user_id", metavar="ID", help="Only in what belongs to this owner.")
 @click.option("--role", "roles", metavar="NAME", multiple=True, help="Only messages of this role; can be repeated.")
 @click.option("--branch", metavar="NAME", help="Only messages on the chain of this branch; needs --chat.")
 @click.option(
@@ -59,7 +63,7 @@ _moment: Final = parsed(aware_time, "is not a time, e.g. 2026-02-07 or 2026-02-0
     "--since",
     callback=_moment,
     metavar="TIME",
-    help="Only messages created at this time or later (ISO 8601, UTC unless it has an offset).",
+    help="Only messages created at this time or later (ISO 8601, yesterday, tuesday, 7d; UTC unless it has an offset).",
 )
 @click.option("--until", callback=_moment, metavar="TIME", help="Only messages created before this time.")
 @limit_option(f"messages, the best ones; {DEFAULT_LIMIT} by default")
@@ -77,64 +81,44 @@ _moment: Final = parsed(aware_time, "is not a time, e.g. 2026-02-07 or 2026-02-0
     metavar="MODULE:NAME",
     help="The chatledger.Embedding of a search by meaning, or a function that makes it. Messages are found that a ledger opened with it has embedded.",
 )
+@kept_option
 @listing_options
 def search_command(
     settings: GlobalOptions,
     *,
     words: tuple[str, ...],
-    chat_id: str | None,
-    thread_id: str | None,
-    user_id: str | None,
-    roles: tuple[str, ...],
-    branch: str | None,
-    within: tuple[SearchField, ...],
-    since: datetime | None,
-    until: datetime | None,
     limit: int | None,
-    offset: int,
-    include_hidden: bool,
-    mode: SearchMode,
     embed: str | None,
+    **filters: Any,
 ) -> None:
     """
     Find messages by their words or their meaning, best first.
 
     All words must occur, in any form: 'fox' finds 'Foxes'. There are AND, OR, NOT in capitals, "phrases", prefix* and
-    parentheses; quote them for the shell. With --thread, messages of LangChain in a thread are found. A query that begins with a minus comes after '--'. With --json, an array with one hit a line: message, rank (lower is better), and the snippet with its marks.
+    parentheses; quote them for the shell. Messages of chats are found, and those in threads, states and items of agents. A query that begins with a minus comes after '--'. With --json, an array with one hit a line: message, rank (lower is better), the snippet and where its matches are.
     """
+    chat_id, thread_id, branch, offset = (filters[name] for name in ("chat_id", "thread_id", "branch", "offset"))
     if branch is not None and chat_id is None:
         click.get_current_context().fail("--branch is one of a chat; give --chat too")
     page = _Page(settings, " ".join(words), offset, DEFAULT_LIMIT if limit is None else limit)
-    if thread_id is not None:
-        others = set(within) - {TEXT}, include_hidden, mode != "words", embed
-        _search_thread(page, thread_id, is_alone=not any((chat_id, user_id, roles, branch, since, until, *others)))
-        return
-    embedding = _embedding(mode, embed)
+    is_of_agents = thread_id is not None or filters["where"] not in {"all", "chats"}
+    embedding = _embedding(filters["mode"], embed, is_of_agents=is_of_agents)
     with ledger_at(settings, is_read=True) as ledger:
         if chat_id is not None:
             require_chat(ledger, chat_id)
-        if chat_id is not None and branch is not None:
-            require_branch(ledger, chat_id, branch)
+        if branch is not None:
+            require_branch(ledger, str(chat_id), branch)
+        if thread_id is not None:
+            require_thread(ledger, thread_id)
         # One more than asked for tells whether there is another page.
-        hits = ledger.search(
-            page.query,
-            chat_id=chat_id,
-            user_id=user_id,
-            roles=roles,
-            branch=branch,
-            within=within,
-            since=since,
-            until=until,
-            limit=page.size + 1,
-            offset=offset,
-            include_hidden=include_hidden,
-            mode=mode,
-            embed=embedding,
-        )
+        hits = ledger.search(page.query, limit=page.size + 1, embed=embedding, **filters)
     _print_hits(page, hits, with_chat=chat_id is None)
 
 
-def _embedding(mode: SearchMode, named: str | None) -> Embedding | None:
+def _embedding(mode: SearchMode, named: str | None, *, is_of_agents: bool) -> Embedding | None:
+    if mode != "words" and is_of_agents:
+        msg = "--thread goes with --mode words: messages of agents are not searched by meaning"
+        click.get_current_context().fail(msg)
     if mode != "words" and named is None:
         msg = f"--mode {mode} needs --embed MODULE:NAME, the embedding that the ledger is opened with elsewhere"
         click.get_current_context().fail(msg)
@@ -147,46 +131,36 @@ def _print_hits(page: "_Page", hits: SearchHits, *, with_chat: bool) -> None:
         print_note("the search index is being built: of some chats, only messages with exactly this text are found")
     if hits.pending:
         print_note(f"{hits.pending:,} of the messages have no vectors yet, and are found by their words only")
-    if page.printed_for_programs(hits, lambda hit: fields_of(hit.message) | fields_of(hit), _CSV_COLUMNS):
+    if page.printed_for_programs(hits):
         return
     for hit in hits[: page.size]:
         # Author, time and place stand on one line, and the snippet below.
         message = hit.message
         head = Text(escaped(message.name), style=f"bold {role_style(message.name)}")
         place = f"  {format_time(message.created_at)}  {escaped(short_id(message.id))}"
-        if with_chat:
+        if hit.place is not None:
+            place += f"  [{escaped(_where(hit.place))}]"
+        elif with_chat:
             place += f"  [{escaped(message.chat_id)}]"
         if hit.within != TEXT:
             place += escaped(f"  in {hit.within}")
-        _print_passage(head.append(place, style="not bold dim default"), hit.snippet, field_text(message, hit.within))
+        _print_passage(head.append(place, style="not bold dim default"), hit.parts)
     page.print_end(len(hits))
 
 
-def _search_thread(page: "_Page", thread_id: str, *, is_alone: bool) -> None:
-    if not is_alone:
-        msg = "--thread goes with --limit, --offset, --json and --csv; the other options are about chats"
-        click.get_current_context().fail(msg)
-    with needing("langgraph", "searching a thread"):
-        from ..langgraph.saver import LedgerSaver
-    # It warns of classes that are not loaded, and only messages are shown.
-    logging.getLogger("langgraph").setLevel(logging.ERROR)
-    with ledger_at(page.settings, is_read=True) as ledger:
-        require_thread(ledger, thread_id)
-        limit = page.offset + page.size + 1
-        hits = LedgerSaver(ledger).search(page.query, thread_id=thread_id, limit=limit)[page.offset :]
-    if page.printed_for_programs(hits, fields_of, _THREAD_COLUMNS):
-        return
-    for hit in hits[: page.size]:
-        head = Text(escaped(hit.role), style=f"bold {role_style(hit.role)}")
-        place = f"{hit.checkpoint_id}  {hit.checkpoint_ns}".rstrip()
-        head.append(f"  checkpoint {escaped(place)}", style="not bold dim default")
-        _print_passage(head, hit.snippet, hit.text)
-    page.print_end(len(hits))
+def _where(place: HitPlace) -> str:
+    """Return where a message is that is in no chat, e.g. `thread t, checkpoint 1f1ec270-1cbc-..., assistant:guide`."""
+    unit = "checkpoint" if place.kind == "thread" else "version"
+    parts = [f"{place.kind} {place.id}", f"{unit} {place.version}" if place.version else "", place.namespace]
+    return ", ".join(filter(None, parts))
 
 
-_THREAD_COLUMNS = ("thread_id", "checkpoint_ns", "checkpoint_id", "role", "message_id", "snippet")
-_CSV_COLUMNS = ("chat_id", "id", "name", "created_at", "rank", "snippet")
-H = TypeVar("H", bound=Value)
+def _csv_row(hit: SearchHit) -> Mapping[str, Any]:
+    place = {} if hit.place is None else {"kind": hit.place.kind, "in": hit.place.id, "version": hit.place.version}
+    return fields_of(hit.message) | fields_of(hit) | place
+
+
+_CSV_COLUMNS = ("chat_id", "id", "name", "created_at", "rank", "snippet", "kind", "in", "version")
 
 
 class _Page(NamedTuple):
@@ -197,13 +171,11 @@ class _Page(NamedTuple):
     offset: int
     size: int
 
-    def printed_for_programs(
-        self, hits: Sequence[H], row_of: Callable[[H], Mapping[str, Any]], columns: Sequence[str]
-    ) -> bool:
+    def printed_for_programs(self, hits: Sequence[SearchHit]) -> bool:
         """Print the hits as CSV or JSON, if that is asked for, and return whether it is."""
         shown = hits[: self.size]
         if self.settings.as_csv:
-            print_csv(columns, map(row_of, shown))
+            print_csv(_CSV_COLUMNS, map(_csv_row, shown))
         elif self.settings.as_json:
             print_json_list(map(fields_of, shown))
         return self.settings.for_programs
@@ -217,16 +189,13 @@ class _Page(NamedTuple):
             print_text(f"More with --offset {self.offset + self.size}", "dim")
 
 
-def _print_passage(head: Text, snippet: str, text: str) -> None:
-    """Print a heading, and below it the snippet of a text on one line, with its matches in colour instead of between marks."""
-    snippet = " ".join(escaped(snippet).split())
+def _print_passage(head: Text, parts: Sequence[tuple[str, bool]]) -> None:
+    """Print a heading, and below it a snippet on one line, with its matches in colour."""
     passage = Text()
-    if _TAG.search(text):
-        # The message has such tags itself. Which are ours cannot be told, so all are shown.
-        passage.append(snippet)
-    else:
-        for at, part in enumerate(_TAG.split(snippet)):
-            passage.append(part, style=_MATCH_STYLE if at % 2 else "")
+    for part, is_match in parts:
+        line = _SPACES.sub(" ", escaped(part))
+        passage.append(line if passage else line.lstrip(), style=_MATCH_STYLE if is_match else "")
+    passage.rstrip()
     out = console()
     if out.file.isatty():
         print_lines([head])

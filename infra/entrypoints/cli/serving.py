@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 import click
 from rich.text import Text
 
-from chatledger.domain.draw.outline import escaped
+from chatledger.domain.draw.escaping import escaped
 from chatledger.domain.errors import ConfigurationError
 from chatledger.domain.extras import needing
 
@@ -19,6 +19,7 @@ from .options import (
     GlobalOptions,
     WholeNumber,
     as_user_option,
+    kept_option,
     ledger_options,
     location_option,
     place_options,
@@ -85,6 +86,12 @@ _file_option = click.option(
     "--embed",
     metavar="MODULE:NAME",
     help="Embed messages with this chatledger.Embedding, or what a function returns, to search by meaning.",
+)
+@click.option(
+    "--redact-secrets",
+    "redacts_secrets",
+    is_flag=True,
+    help="Take keys and tokens out of what comes in, before it is written.",
 )
 @click.option(
     "--cors", multiple=True, metavar="ORIGIN", help="Let web pages of this origin use the server; may be repeated."
@@ -163,6 +170,7 @@ def serve_command(
     help=f"The port; {_PORT} by default, or a free one where that is in use.",
 )
 @click.option("--browser/--no-browser", default=True, help="Open a browser, or only print the link.")
+@kept_option
 @click.pass_obj
 def explore_command(settings: GlobalOptions, *, place: str | None, port: int | None, browser: bool) -> None:
     """
@@ -201,6 +209,7 @@ def explore_command(settings: GlobalOptions, *, place: str | None, port: int | N
 @location_option()
 @as_user_option
 @click.option("--allow-write", is_flag=True, help="Let the assistant append, fork, set checkpoints and annotate.")
+@kept_option
 @click.pass_obj
 def mcp_command(settings: GlobalOptions, *, allow_write: bool) -> None:
     """

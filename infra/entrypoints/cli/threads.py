@@ -1,24 +1,41 @@
-"""`threads`, `show --thread` and `prune`: the threads of agents, their steps, what they wait for, and the end of old ones."""
+"""`threads`, `states` and `items`, `show --thread` and `prune`: what agents keep, how it stands, and the end of what is old."""
 
-import logging
 from collections.abc import Iterator
-from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import click
-import msgspec
 from rich.text import Text
 
-from chatledger.domain.draw.outline import escaped
-from chatledger.domain.errors import ConfigurationError
-from chatledger.domain.values import preview
-from chatledger.domain.versioned.record import METADATA, VersionRecord
-from chatledger.domain.wire import Value, to_json
+from chatledger.domain.draw.escaping import escaped
+from chatledger.domain.draw.state_tree import StateNode, changed_names, messages_in, state_tree, value_line
+from chatledger.domain.errors import NotFoundError
+from chatledger.domain.legal_hold import LegalHold
+from chatledger.domain.versioned.keys import item_id
+from chatledger.domain.versioned.pruning import Removal, plan_prune
+from chatledger.domain.versioned.record import STATUSES, StatusName, VersionRecord
+from chatledger.domain.versioned.standing import text_of_message
+from chatledger.domain.wire import Value
 
+from ...ledger.graph.state_store import StateStore
+from ...ledger.graph.values import StateInfo
+from ...ledger.items.item_store import NOBODY, ItemStore
 from ...ledger.ledger import Ledger
-from ...ledger.threads import IndexedVersioned, Removal, ThreadInfo, Threads
-from ..agent_steps import assistants_of, decode_metadata, step_of
-from ..langgraph.pruning import plan_prune
+from ...ledger.thread_lists import ThreadInfo
+from ...ledger.thread_trace import (
+    Trace,
+    TraceLine,
+    TraceStep,
+    TraceTask,
+    agents_of,
+    metadata_of,
+    need_metadata,
+    read_trace,
+    shown_values,
+    trace_step,
+)
+from ...ledger.threads import IndexedVersioned, Threads
+from ..agent_steps import assistants_of, duration
+from .chats import held_column, hold_line
 from .lookup import require_thread
 from .options import GlobalOptions, WholeNumber, ledger_at, ledger_options, limit_option, listing_options
 from .output import (
@@ -28,19 +45,23 @@ from .output import (
     fields_of,
     format_minute,
     format_time,
+    multiline,
     print_json,
     print_lines,
     print_more,
-    print_note,
     print_text,
     print_values,
+    role_style,
     table,
     table_width,
 )
 
 _SHOWN_STEPS: Final = 20
+_EVERY: Final = 2**31
 _FULL_WIDTH: Final = 110
-_LEAST_NAMES, _STEP_WIDTH = 12, 12
+_LEAST_WORDS: Final = 12
+_STATE_STYLES: Final = {"waits": "yellow", "failed": "red", "running": "cyan", "finished": "green"}
+_MARKS: Final = {"added": ("+", "green"), "removed": ("-", "red"), "inner": ("~", "yellow"), "": (" ", "")}
 
 
 class ListedThread(Value, frozen=True, kw_only=True):
@@ -48,45 +69,46 @@ class ListedThread(Value, frozen=True, kw_only=True):
     A thread of agents as `threads` lists it.
 
     Args:
-        thread_id: Its id.
-        owner: The user whose it is; None when it is nobody's.
-        checkpoint_count: How many checkpoints it has, in all namespaces.
-        assistants: The assistants that have checkpoints on it.
-        namespaces: All its namespaces, in the order in which they came up.
-        last_step, last_source: Of its newest checkpoint, where its framework says them.
+        status: How it stands: `waits`, `running`, `failed`, `stopped` or `finished`.
+        node: The node that waits or failed, or the next one; empty where it is finished.
+        words: What it asks, the error, or the last message.
+        steps: How many checkpoints it has, in all namespaces.
+        work_ms: How long its tasks worked, in ms.
         created_at, updated_at: The times of its first and its last event.
     """
 
     thread_id: str
     owner: str | None
-    checkpoint_count: int
+    status: StatusName
+    node: str
+    words: str
+    steps: int
+    work_ms: int
     assistants: list[str]
     namespaces: list[str]
-    last_step: int | None
-    last_source: str | None
     created_at: int
     updated_at: int
+    hold: LegalHold | None
 
 
-class ShownStep(Value, frozen=True, kw_only=True):
-    """
-    A checkpoint of a thread.
+class ListedItem(Value, frozen=True, kw_only=True):
+    """An item as `items` lists it: `id` is what `delete --item` takes."""
 
-    Of the tasks of the next step: the `name` of the node, the `interrupts` that it waits for, the `error` that it failed with, and
-    `is_done`. `next` and `tasks` are None where LangGraph's library, which tells them, is not installed.
-    """
-
-    namespace: str
-    checkpoint_id: str
-    parent_id: str | None
-    step: int | None
-    source: str | None
+    id: str
+    namespace: list[str]
+    key: str
+    version: int
+    value: dict[str, Any]
     created_at: int
-    next: list[str] | None
-    tasks: list[dict[str, Any]] | None
+    updated_at: int
+    expires_at: int | None
+    hold: LegalHold | None
 
 
 @click.command("threads")
+@click.option(
+    "--status", type=click.Choice(STATUSES), help="Only threads that stand so, such as those that wait for an answer."
+)
 @click.option("--user", "user_id", metavar="ID", help="Only threads of this owner.")
 @click.option("--assistant", "assistant_id", metavar="ID", help="Only threads on which this assistant has checkpoints.")
 @limit_option("threads")
@@ -94,6 +116,7 @@ class ShownStep(Value, frozen=True, kw_only=True):
 def threads_command(
     settings: GlobalOptions,
     *,
+    status: StatusName | None,
     user_id: str | None,
     assistant_id: str | None,
     limit: int | None,
@@ -101,173 +124,300 @@ def threads_command(
     """
     List the threads of agents, those changed last first.
 
-    Each with its checkpoints, its assistants (or namespaces), and the last step. With --json, an array with one thread a line.
+    Each with how it stands, its node, its steps, how long they worked, and what it asks or said last. With --json, an array with one
+    thread a line.
     """
     with ledger_at(settings, is_read=True) as ledger:
-        infos = sorted(Threads(ledger).infos(), key=lambda info: (-info.updated_at, info.thread_id))
-        wanted = [
-            info
-            for info in infos
-            if (user_id is None or info.owner == user_id)
-            and (assistant_id is None or assistant_id in assistants_of(info.namespaces))
-        ]
-        shown = [_listed(ledger, info) for info in wanted[:limit]]
+        infos: list[ThreadInfo] = []
+        after: str | None = None
+        while limit is None or assistant_id is not None or len(infos) < limit:
+            part = ledger.list_threads(status=status, user_id=user_id, after=after, limit=500)
+            infos += part.threads
+            after = part.next
+            if after is None:
+                break
+        wanted = [info for info in infos if assistant_id is None or assistant_id in assistants_of(info.namespaces)]
+        counts = ledger.count_threads(user_id=user_id)
+        total = len(wanted) if assistant_id is not None else counts[status] if status else sum(counts.values())
+    shown = list(map(_listed, wanted[:limit]))
     if settings.for_programs:
         print_values(shown, ListedThread, as_csv=settings.as_csv)
     elif not wanted:
-        print_text("No thread matches." if infos else "No threads of agents yet: LedgerSaver keeps LangGraph's here.")
+        is_filtered = status is not None or user_id is not None or assistant_id is not None
+        print_text(
+            "No thread matches." if is_filtered else "No threads of agents yet: LedgerSaver keeps LangGraph's here."
+        )
     else:
         print_lines(_thread_rows(shown))
-        print_more(len(wanted) - len(shown))
+        print_more(total - len(shown))
 
 
-def _listed(ledger: Ledger, info: ThreadInfo) -> ListedThread:
-    with Threads(ledger).reading(info.thread_id) as thread:
-        latest = filter(None, map(thread.newest, info.namespaces))
-        newest = max(latest, key=lambda checkpoint: checkpoint.stored_at, default=None)
-    step, source = (None, None) if newest is None else step_of(newest.frames[METADATA])
+def _listed(info: ThreadInfo) -> ListedThread:
+    stands = info.status
     return ListedThread(
         thread_id=info.thread_id,
         owner=info.owner,
-        checkpoint_count=info.checkpoint_count,
+        status=stands.status,
+        node=stands.node,
+        words=stands.words,
+        steps=stands.steps,
+        work_ms=stands.work_ms,
         assistants=assistants_of(info.namespaces),
         namespaces=info.namespaces,
-        last_step=step,
-        last_source=source,
         created_at=info.created_at,
         updated_at=info.updated_at,
+        hold=info.hold,
     )
 
 
 def _thread_rows(threads: list[ListedThread]) -> list[Text]:
-    out = console()
-    width = out.width if out.file.isatty() else None
-    steps = [
-        f"{'-' if thread.last_step is None else thread.last_step} {thread.last_source or ''}".rstrip()
-        for thread in threads
-    ]
+    width = _width()
     columns = [
         column("thread", [thread.thread_id for thread in threads], style="cyan"),
-        column("checkpoints", [f"{thread.checkpoint_count:,}" for thread in threads], align="right"),
-        column("last step", steps, width=_STEP_WIDTH),
+        column("status", [thread.status for thread in threads]),
+        column("node", [thread.node or "-" for thread in threads], width=None if width is None else 20),
+        column("steps", [f"{thread.steps:,}" for thread in threads], align="right"),
+        column("work", [duration(thread.work_ms) if thread.work_ms else "" for thread in threads], align="right"),
     ]
+    for cell, thread in zip(columns[1][1:], threads, strict=True):
+        cell.stylize(_STATE_STYLES.get(thread.status, ""))
     if width is None or width >= _FULL_WIDTH:
         columns += [
             column("changed (UTC)", [format_minute(thread.updated_at) for thread in threads], style="dim"),
             column("owner", [thread.owner or "" for thread in threads]),
         ]
-    room = None if width is None else max(width - table_width(columns), _LEAST_NAMES)
-    names = [", ".join(thread.assistants or filter(None, thread.namespaces)) for thread in threads]
-    columns.append(column("assistants or namespaces", names, width=room))
-    return table(columns)
+    columns += held_column([thread.hold for thread in threads])
+    room = None if width is None else max(width - table_width(columns), _LEAST_WORDS)
+    return table([*columns, column("says", [thread.words for thread in threads], width=room)])
+
+
+def _width() -> int | None:
+    out = console()
+    return out.width if out.file.isatty() else None
+
+
+@click.command("states")
+@click.option("--user", "user_id", metavar="ID", help="Only states of this user.")
+@limit_option("states")
+@listing_options
+def states_command(settings: GlobalOptions, *, user_id: str | None, limit: int | None) -> None:
+    """
+    List the states of graphs, those changed last first.
+
+    'delete --state ID' deletes one. With --json, an array with one state a line.
+    """
+    with ledger_at(settings, is_read=True) as ledger:
+        states = StateStore(ledger).list(user_id=user_id)
+    shown = states[:limit]
+    columns = [
+        column("state", [state.id for state in shown], style="cyan"),
+        column("version", [f"{state.version:,}" for state in shown], align="right"),
+        column("node", [state.node or "-" for state in shown]),
+        column("bytes", [f"{state.size_bytes:,}" for state in shown], align="right"),
+        column("changed (UTC)", [format_minute(state.updated_at) for state in shown], style="dim"),
+        *held_column([state.hold for state in shown]),
+    ]
+    nothing = "" if states else "No states of graphs: StateStore keeps them here."
+    settings.answer_list(shown, StateInfo, columns, nothing=nothing, left_out=len(states) - len(shown))
+
+
+@click.command("items")
+@click.argument("labels", metavar="[LABEL]...", nargs=-1)
+@click.option("--user", "user_id", metavar="ID", help="The items of this user; those of nobody by default.")
+@limit_option("items")
+@listing_options
+def items_command(settings: GlobalOptions, *, labels: tuple[str, ...], user_id: str | None, limit: int | None) -> None:
+    """
+    List what agents keep of a user, those changed last first; with LABELs only what is below that namespace.
+
+    'delete --item ID' deletes one. With --json, an array with one item a line.
+    """
+    with ledger_at(settings, is_read=True) as ledger:
+        own = ledger if user_id is None or settings.user_id is not None else ledger.for_user(user_id)
+        items = ItemStore(own).list(labels)
+        owner = settings.user_id if settings.user_id is not None else NOBODY if user_id is None else user_id
+    shown = [
+        ListedItem(
+            id=item_id(owner, item.namespace, item.key),
+            namespace=list(item.namespace),
+            key=item.key,
+            version=item.version,
+            value=item.value,
+            created_at=item.created_at,
+            updated_at=item.updated_at,
+            expires_at=item.expires_at,
+            hold=item.hold,
+        )
+        for item in items[:limit]
+    ]
+    width = _width()
+    columns = [
+        column("item", [item.id for item in shown], style="cyan"),
+        column("version", [f"{item.version:,}" for item in shown], align="right"),
+        column("changed (UTC)", [format_minute(item.updated_at) for item in shown], style="dim"),
+        *held_column([item.hold for item in shown]),
+    ]
+    room = None if width is None else max(width - table_width(columns), _LEAST_WORDS)
+    columns.append(column("value", [value_line(item.value) for item in shown], width=room))
+    nothing = "" if items else "No items: ItemStore keeps them here; --user names whose."
+    settings.answer_list(shown, ListedItem, columns, nothing=nothing, left_out=len(items) - len(shown))
 
 
 def show_thread(ledger: Ledger, thread_id: str, *, limit: int | None, as_json: bool) -> None:
-    """Print a thread of agents: its steps by namespace, the oldest first, and what is to run or waits at the end of each."""
+    """Print a thread of agents: each agent's steps with their nodes and forks, the oldest first, and what waits, failed or is next."""
     info = require_thread(ledger, thread_id)
-    most = None if limit is None and as_json else _SHOWN_STEPS if limit is None else limit
+    most = limit if limit is not None else _EVERY if as_json else _SHOWN_STEPS
     with Threads(ledger).reading(info.thread_id) as thread:
-        stored = chain.from_iterable(map(thread.versions, info.namespaces))
-        # Of a checkpoint that a prune reduced, only the skeleton is left, for those that stand on it.
-        records = sorted((record for record in stored if record.skeleton is None), key=lambda record: record.id)
-    steps = list(map(_step, records if most is None else records[max(len(records) - most, 0) :]))
-    live = [] if not steps else _live(ledger, info)
+        traces = {name: read_trace(thread, name, limit=max(most, 1)) for name in agents_of(info.namespaces)}
     if as_json:
-        print_json({"thread": fields_of(info), "steps": list(map(fields_of, steps)), "now": list(map(fields_of, live))})
+        agents = [{"namespace": name, **fields_of(trace)} for name, trace in traces.items()]
+        print_json({"thread": fields_of(info), "agents": agents})
         return
+    stands = info.status
+    print_lines(
+        [
+            Text(f"thread {escaped(info.thread_id)}  ", style="bold").append(
+                stands.status, _STATE_STYLES.get(stands.status)
+            )
+        ]
+    )
     owner = f"owner {info.owner} · " if info.owner else ""
-    print_text(f"thread {info.thread_id}", "bold")
+    work = f" · {duration(stands.work_ms)} of work" if stands.work_ms else ""
     times = f"created {format_time(info.created_at)} · changed {format_time(info.updated_at)}"
-    print_text(f"{owner}{count(info.checkpoint_count, 'checkpoint')} · {times}", "dim")
-    for namespace in info.namespaces:
-        own = [step for step in steps if step.namespace == namespace]
-        now = next((step for step in live if step.namespace == namespace), None)
-        if own or now is not None:
-            print_lines([Text(), *_namespace_lines(namespace, own, now)])
-    if len(steps) < info.checkpoint_count:
-        print_text(f"{info.checkpoint_count - len(steps):,} earlier steps, --limit cut them", "dim")
-    if any(step.next is None for step in live):
-        print_note("what is to run next is told with LangGraph's library: pip install 'chatledger[langgraph]'")
-
-
-def _step(record: VersionRecord) -> ShownStep:
-    number, source = step_of(record.frames[METADATA])
-    return ShownStep(
-        namespace=record.line,
-        checkpoint_id=record.id,
-        parent_id=record.parent,
-        step=number,
-        source=source,
-        created_at=record.stored_at,
-        next=None,
-        tasks=None,
+    print_text(f"{owner}{count(info.checkpoint_count, 'checkpoint')}{work} · {times}", "dim")
+    print_lines(hold_line(info.hold))
+    for namespace, trace in traces.items():
+        if trace.steps:
+            print_lines(
+                [Text(), *([Text(escaped(namespace), style="bold cyan")] if namespace else []), *_trace_rows(trace)]
+            )
+        if trace.earlier is not None:
+            print_text("earlier steps are left out; --limit says how many are shown", "dim")
+    print_text(
+        f"'--at STEP' shows the state after a step; 'log chatledger:v:t:{info.thread_id}' prints the events", "dim"
     )
 
 
-def _live(ledger: Ledger, info: ThreadInfo) -> list[ShownStep]:
-    """The newest step of each namespace, with what is to run after it."""
-    with Threads(ledger).reading(info.thread_id) as thread:
-        newest = list(map(_step, filter(None, map(thread.newest, info.namespaces))))
-    # What runs next only LangGraph's library can tell; the rest is shown without it.
-    try:
-        from ..langgraph.saver import LedgerSaver
-    except ImportError:
-        return newest
-    # Values are not shown, so it does not matter which of their classes are not loaded.
-    logging.getLogger("langgraph").setLevel(logging.ERROR)
-    saver = LedgerSaver(ledger)
-    return [_with_tasks(step, saver.get_thread_state(info.thread_id, step.namespace)) for step in newest]
-
-
-def _with_tasks(step: ShownStep, state: Any) -> ShownStep:
-    if state is None:
-        return step
-    tasks: list[dict[str, Any]] = [
-        {
-            "name": task.name,
-            "interrupts": [_plain(getattr(interrupt, "value", interrupt)) for interrupt in task.interrupts],
-            "error": _plain(task.error),
-            "is_done": task.is_done,
-        }
-        for task in state.tasks
+def _trace_rows(trace: Trace) -> list[Text]:
+    """Return steps as a table: a line is drawn for each other one from the step at which it forks."""
+    rows: list[tuple[str, TraceStep | None, TraceTask | None]] = []
+    for step in trace.steps:
+        rows += _step_rows("● ", "│ ", step)
+        for line in trace.others if not step.is_pending else ():
+            if line.forked_from == step.checkpoint_id:
+                rows += _fork_rows(line)
+    for line in trace.others:
+        if line.forked_from not in {step.checkpoint_id for step in trace.steps}:
+            rows += _fork_rows(line)
+    columns = [
+        column("", [mark for mark, _, _ in rows]),
+        column("step", ["" if step is None else _number(step) for _, step, _ in rows], align="right"),
+        column("node", [_words(step, task) for _, step, task in rows], width=None if _width() is None else 60),
+        column("took", [_took(step, task) for _, step, task in rows], align="right", style="dim"),
+        column(
+            "checkpoint",
+            ["" if step is None or step.is_pending else step.checkpoint_id for _, step, _ in rows],
+            style="dim",
+        ),
     ]
-    return msgspec.structs.replace(step, next=state.next, tasks=tasks)
+    return table(columns)
 
 
-def _plain(value: Any) -> Any:
-    """A value of an agent as JSON; as text where it is of a class that JSON does not know."""
-    try:
-        return to_json(value)
-    except TypeError:
-        return str(value)
+def _step_rows(mark: str, below: str, step: TraceStep) -> Iterator[tuple[str, TraceStep | None, TraceTask | None]]:
+    yield mark, step, step.tasks[0] if step.task_count == 1 else None
+    if step.task_count > 1:
+        for task in step.tasks:
+            yield f"{below}├", None, task
 
 
-def _namespace_lines(namespace: str, steps: list[ShownStep], now: ShownStep | None) -> Iterator[Text]:
-    if namespace:
-        yield Text(escaped(namespace), style="bold cyan")
-    if steps:
-        columns = [
-            column("step", ["-" if step.step is None else str(step.step) for step in steps], align="right"),
-            column("source", [step.source or "-" for step in steps]),
-            column("time (UTC)", [format_time(step.created_at)[:19].replace("T", " ") for step in steps], style="dim"),
-            column("checkpoint", [step.checkpoint_id for step in steps], style="dim"),
-        ]
-        yield from table(columns)
-    if now is None or now.next is None:
+def _fork_rows(line: TraceLine) -> Iterator[tuple[str, TraceStep | None, TraceTask | None]]:
+    for place, step in enumerate(line.steps):
+        yield from _step_rows("│ ○ " if place else "├─○ ", "│ │ ", step)
+
+
+def _number(step: TraceStep) -> str:
+    return "-" if step.number is None or step.number < 0 else str(step.number)
+
+
+def _words(step: TraceStep | None, task: TraceTask | None) -> str:
+    if task is None:
+        assert step is not None, "a row is a step or a task"
+        state = " side by side" if step.tasks else f": {step.words}" if step.words else ""
+        return f"{step.node}{state}"
+    if task.state in {"waits", "failed"}:
+        return f"{task.node} {task.state}{f': {task.words}' if task.words else ''}"
+    is_next = task.state == "open" and step is not None and step.is_pending
+    notes = [*(["answered"] if task.is_answered else []), *(["retried"] if task.is_retried else [])]
+    return ", ".join([f"next: {task.node}" if is_next else task.node, *notes])
+
+
+def _took(step: TraceStep | None, task: TraceTask | None) -> str:
+    if task is not None:
+        return "" if task.took_ms is None else duration(task.took_ms)
+    ends = [] if step is None else [span.ended_at for each in step.tasks for span in each.spans if span.ended_at]
+    return duration(max(ends) - step.began_at) if step is not None and ends else ""
+
+
+def show_thread_at(ledger: Ledger, thread_id: str, at: str, *, as_json: bool) -> None:
+    """Print the state of a thread after a step: what it holds, what the step changed, and its messages."""
+    info = require_thread(ledger, thread_id)
+    with Threads(ledger).reading(info.thread_id) as thread:
+        record = _step_at(thread, info.namespaces, at)
+        step = trace_step(thread, record)
+        parent = None if record.parent is None else thread.version(record.line, record.parent)
+        values = shown_values(thread, record)
+        before = {} if parent is None or parent.skeleton is not None else shown_values(thread, parent)
+    tree = state_tree(values, before)
+    if as_json:
+        print_json(
+            {"thread": fields_of(info), "step": fields_of(step), "values": values, "changed": changed_names(tree)}
+        )
         return
-    yield Text.assemble("next: ", (escaped(", ".join(now.next)) or "nothing, it is finished", "bold"))
-    for task in now.tasks or []:
-        name = escaped(task["name"]) or "a task"
-        for interrupt in task["interrupts"]:
-            yield Text(f"  {name} waits: ", style="yellow").append(escaped(_brief(interrupt)), style="default")
-        if task["error"] is not None:
-            yield Text(f"  {name} failed: ", style="red").append(escaped(_brief(task["error"])), style="default")
-        if task["is_done"]:
-            yield Text(f"  {name} is done", style="dim")
+    print_text(f"thread {info.thread_id}, step {_number(step)} {step.node}", "bold")
+    where = f" · {record.line}" if record.line else ""
+    print_text(f"{step.checkpoint_id} · {format_time(step.created_at)}{where}", "dim")
+    print_lines([Text(), *(line for node in tree for line in _tree_lines(node, 0))])
+    for fields in messages_in(values):
+        name = str(fields.get("role", fields.get("type")))
+        print_lines([Text(), Text(escaped(name), style=f"bold {role_style(name)}")])
+        print_lines(
+            Text(f"  {line}".rstrip()) for line in multiline(text_of_message(fields) or "(no text)").split("\n")
+        )
 
 
-def _brief(value: Any) -> str:
-    return value if isinstance(value, str) else preview(value)
+def _tree_lines(node: StateNode, depth: int) -> Iterator[Text]:
+    mark, style = _MARKS[node.mark]
+    name = f"{escaped(node.name)}: " if node.name else ""
+    yield Text(f"{mark} {'  ' * depth}{name}{escaped(node.text)}", style=style)
+    if node.mark == "inner":
+        for child in node.children:
+            yield from _tree_lines(child, depth + 1)
+
+
+def _step_at(thread: IndexedVersioned, namespaces: list[str], at: str) -> VersionRecord:
+    """Return the checkpoint of an id, or of the beginning of one, or the newest of a step's number, on the line that is read."""
+    digits = at.removeprefix("-")
+    if digits.isdecimal() and len(digits) < 8:
+        number = int(at)
+        for name in agents_of(namespaces):
+            trace = read_trace(thread, name, limit=_EVERY)
+            lines = [trace.steps, *(line.steps for line in trace.others)]
+            for step in (step for steps in lines for step in steps):
+                if step.number == number and not step.is_pending and not step.is_pruned:
+                    return cast("VersionRecord", thread.version(name, step.checkpoint_id))
+        numbers = [metadata_of(record).get("step") for name in namespaces for record in thread.versions(name)]
+        known = [some for some in numbers if isinstance(some, int)]
+        has = f"it has steps {min(known)} to {max(known)}" if known else "its steps have no numbers; name a checkpoint"
+        msg = f"thread {thread.key!r} has no step {number}; {has}"
+        raise NotFoundError(msg)
+    for name in namespaces:
+        exact = thread.version(name, at)
+        ids = [at] if exact is not None else [some for some in thread.version_ids(name) if some.startswith(at)]
+        record = thread.version(name, ids[0]) if len(ids) == 1 else None
+        if record is not None and record.skeleton is None:
+            return record
+    msg = f"thread {thread.key!r} has no checkpoint {at!r}, or several that begin so; 'show --thread {thread.key}' lists them"
+    raise NotFoundError(msg)
 
 
 @click.command("prune")
@@ -291,7 +441,7 @@ def prune_command(settings: GlobalOptions, *, thread_ids: tuple[str, ...], keep_
     pruned: dict[str, int] = {}
 
     def plan(thread: IndexedVersioned) -> Removal:
-        removal = plan_prune(thread, lambda _namespace: True, _metadata_of, keep_last=keep_last)
+        removal = plan_prune(thread, lambda _namespace: True, need_metadata, keep_last=keep_last)
         pruned[thread.key] = len(removal.removed) + len(removal.skeletons)
         return removal
 
@@ -302,15 +452,3 @@ def prune_command(settings: GlobalOptions, *, thread_ids: tuple[str, ...], keep_
         f"Pruned thread {thread_id}: {count(number, 'checkpoint')} removed." for thread_id, number in pruned.items()
     ]
     settings.answer({"pruned": pruned}, *lines)
-
-
-def _metadata_of(record: VersionRecord) -> dict[str, Any]:
-    """The metadata of a checkpoint, which say what it needs. Raises `ConfigurationError` where that is not known."""
-    metadata = decode_metadata(record.frames[METADATA])
-    if metadata is None:
-        msg = (
-            f"the metadata of checkpoint {record.id!r} have the form {record.frames[METADATA][0]!r}, which only the "
-            "serializer that wrote them reads; the program that has it can prune the thread"
-        )
-        raise ConfigurationError(msg)
-    return metadata

@@ -1,6 +1,7 @@
 """`import` and `export`: whole conversations in and out."""
 
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
@@ -8,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final, get_args
@@ -18,7 +20,7 @@ from rich.text import Text
 
 from chatledger.domain.chat.import_versions import OnChange
 from chatledger.domain.chat.interchange import ImportedChat, ImportResult, Problem
-from chatledger.domain.draw.outline import escaped
+from chatledger.domain.draw.escaping import escaped
 from chatledger.domain.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -33,19 +35,26 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
 
+from ...exchange.agents.every import AGENTS
 from ...exchange.chat_groups import ChatImport, import_chats
 from ...exchange.context_databases import is_context_database, is_database
+from ...exchange.conversations import CONVERSATION_FORMATS, write_conversations
 from ...exchange.jsonl import ExportCounts, Exported, describe, write_all
-from ...exchange.langgraph_postgres import import_saver_database
 from ...exchange.langgraph_savers import FORMAT as LANGGRAPH
-from ...exchange.langgraph_sqlite import import_saver_file, is_saver_file
+from ...exchange.langgraph_savers import import_saver_database, import_saver_file, is_saver_file
 from ...exchange.readers import FORMATS, read_all, without_secrets
+from ...exchange.tables import TABLES, event_rows, table_rows, write_csv, write_parquet
 from ...ledger.ledger import Ledger
-from ...private_files import private
+from ...ledger.view import LedgerView
+from ...operating_system import private, replace
 from .lookup import others_of, require_chat, require_chat_then, require_thread
-from .options import GlobalOptions, WholeNumber, at_option, ledger_at, place_options
+from .options import GlobalOptions, WholeNumber, at_option, complete_chat, ledger_at, place_options
 from .output import console, count, print_error, print_note, print_text, pulse
 
+_OWN: Final = "chatledger"
+_TABLE_FORMATS: Final = ("csv", "parquet")
+_AGENT_FORMATS: Final = ("claude", *AGENTS)
+_MESSAGES: Final = "messages"
 _MIB: Final = 1024 * 1024
 _STDIN: Final = Path("-")
 _NOBODY: Final = {"", *FORMATS}
@@ -265,11 +274,13 @@ def import_command(
     """
     Take conversations in from files or pipes, with all their branches; '-' is standard input.
 
-    Reads data exports of ChatGPT (chatgpt) and Claude (claude), lists of messages of OpenAI's and Anthropic's APIs
-    (messages), ShareGPT files (sharegpt), OpenAssistant files (oasst), SQLite files of Deep Agents (deepagents) and what
-    'chatledger export' writes (chatledger: with threads of agents and states of graphs), also as .gz; and threads of
-    agents from files of LangGraph's SqliteSaver (langgraph). A database is named as postgresql://host/database: that of
-    LangGraph's PostgresSaver, or of a store of Deep Agents, with ?schema=NAME where it has one. Doing it again changes nothing: what is here stays, what is new is added.
+    Reads data exports of ChatGPT (chatgpt), Claude (claude) and DeepSeek (deepseek), exports of Open WebUI (openwebui) and
+    LibreChat (librechat), prompts of Google AI Studio (aistudio), lists of messages of OpenAI's, Anthropic's and Gemini's
+    APIs and files for tuning (messages), pairs of a chosen and a rejected answer (dpo), ShareGPT files (sharegpt),
+    OpenAssistant files (oasst), SQLite files of Deep Agents (deepagents) and what 'chatledger export' writes (chatledger:
+    with threads of agents and states of graphs), also as .gz; and threads of agents from files of LangGraph's SqliteSaver
+    (langgraph). A database is named as postgresql://host/database: that of LangGraph's PostgresSaver, or of a store of Deep
+    Agents, with ?schema=NAME where it has one. Doing it again changes nothing: what is here stays, what is new is added.
 
     A broken record is reported with its line and left out; a message whose parent is missing becomes a root. With
     --strict the import ends there; chats before it stay.
@@ -321,10 +332,21 @@ def _spooled(files: tuple[Path | str, ...]) -> Generator[dict[Path | str, Path]]
 
 
 @click.command("export")
-@click.argument("chat_ids", metavar="[CHAT]...", nargs=-1)
+@click.argument("chat_ids", metavar="[CHAT]...", shell_complete=complete_chat, nargs=-1)
 @click.option("--thread", "thread_ids", metavar="ID", multiple=True, help="A thread of agents; can be repeated.")
 @click.option("--state", "state_ids", metavar="ID", multiple=True, help="A state of a graph; can be repeated.")
+@click.option("--user", "user_id", metavar="ID", help="All that this user owns, instead; as --as-user ID sees it.")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Where to; stdout by default.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice((_OWN, *_TABLE_FORMATS, *CONVERSATION_FORMATS, *_AGENT_FORMATS)),
+    default=_OWN,
+    show_default=True,
+    help="JSON lines that can be imported, a table, conversations for training and reading, or a file of a coding agent.",
+)
+@click.option("--table", type=click.Choice([*TABLES]), help="Of which table, for parquet and csv; messages by default.")
+@click.option("--all-branches", is_flag=True, help="A conversation for each branch, not only the active one.")
 @at_option
 @place_options
 def export_command(
@@ -333,7 +355,11 @@ def export_command(
     chat_ids: tuple[str, ...],
     thread_ids: tuple[str, ...],
     state_ids: tuple[str, ...],
+    user_id: str | None,
     output: Path | None,
+    file_format: str,
+    table: str | None,
+    all_branches: bool,
     at: int | datetime | None,
 ) -> None:
     """
@@ -342,39 +368,63 @@ def export_command(
     'chatledger import' takes them in as they were, here or elsewhere: 'chatledger export | ssh HOST chatledger import -'.
     What is not in it: the events themselves, which only a backup has. With --at, chats only: a thread or a state has its
     earlier versions in it.
+
+    For analysis: --format csv or parquet, of messages, chats, branches, runs, labels (annotations), threads or events. For
+    training: openai, anthropic (messages) and sharegpt, which 'chatledger import' reads too; for people: markdown. With the
+    name of a coding agent, the session CHAT of the ledger of 'chatledger keep': byte for byte where it is of that agent.
     """
-    if at is not None and (thread_ids or state_ids):
-        click.get_current_context().fail(
-            "--at goes back to earlier chats only; a thread or a state is written with its earlier versions, so leave it out"
-        )
-    contents: Iterator[Exported]
+    refusals = {
+        "--table goes with --format csv or parquet, --all-branches with openai, anthropic, sharegpt and markdown": (
+            (table is not None and file_format not in _TABLE_FORMATS)
+            or (all_branches and file_format not in CONVERSATION_FORMATS)
+        ),
+        f"--format {file_format} writes one session; name it, and nothing else": file_format in _AGENT_FORMATS
+        and (len(chat_ids) != 1 or bool(thread_ids or state_ids or user_id is not None or at is not None)),
+        "a terminal cannot show parquet; name a file with -o": (
+            file_format == "parquet" and output is None and sys.stdout.isatty()
+        ),
+        "--at goes back to earlier chats only; a thread or a state is written with its earlier versions, so leave it out": (
+            at is not None and bool(thread_ids or state_ids)
+        ),
+        "--user writes all that a user owns now; leave out what else is named, and --at": (
+            user_id is not None and bool(chat_ids or thread_ids or state_ids or at is not None)
+        ),
+    }
+    for reason in (reason for reason, applies in refusals.items() if applies):
+        click.get_current_context().fail(reason)
+    if file_format in _AGENT_FORMATS:
+        from .keep import write_session
+
+        content = write_session(settings, chat_ids[0], file_format)
+        with contextlib.nullcontext(sys.stdout.buffer) if output is None else _replacing(output) as stream:
+            stream.write(content)
+        return
     with ledger_at(settings) as ledger, contextlib.ExitStack() as stack:
-        if at is not None:
-            view = stack.enter_context(ledger.as_of(at))
-            # What is named is looked up before anything is written: an error leaves no part of an export.
-            named = [require_chat_then(ledger, view, chat_id) for chat_id in dict.fromkeys(chat_ids)]
-            contents = (view.export_chat(chat.id) for chat in named or reversed(view.list_chats()))
-        elif chat_ids or thread_ids or state_ids:
-            contents = _named(ledger, chat_ids, thread_ids, state_ids)
-        else:
-            contents = ledger.export_all()
-        if output is None:
-            counts = write_all(sys.stdout.buffer, contents)
-            sys.stdout.flush()
-            # On stderr, as what is on stdout is for a program to read.
-            console(stderr=True).print(f"Wrote {_numbers(counts)}.")
-        else:
-            with _replacing(output) as stream:
-                counts = write_all(stream, contents)
-            print_text(f"Wrote {_numbers(counts)} to {output}.")
-        if at is not None and not chat_ids and (others := others_of(ledger)):
+        view = None if at is None else stack.enter_context(ledger.as_of(at))
+        contents = _contents(ledger, view, chat_ids, thread_ids, state_ids, user_id)
+        rows = table_rows(contents, table or _MESSAGES) if table != "events" else _events(ledger, chat_ids, user_id, at)
+        write = partial(_write, file_format, table or _MESSAGES, contents, rows, all_branches=all_branches)
+        _deliver(write, output)
+        if at is not None and not (chat_ids or table == "events") and (others := others_of(ledger)):
             print_note(f"Left out, as --at writes chats only: {others}.")
 
 
-def _named(
-    ledger: Ledger, chat_ids: tuple[str, ...], thread_ids: tuple[str, ...], state_ids: tuple[str, ...]
+def _contents(
+    ledger: Ledger,
+    view: LedgerView | None,
+    chat_ids: tuple[str, ...],
+    thread_ids: tuple[str, ...],
+    state_ids: tuple[str, ...],
+    user_id: str | None,
 ) -> Iterator[Exported]:
-    """The chats, threads and states that were named, looked up before anything is written."""
+    """The chats, threads and states that are exported. What is named is looked up before anything is written: an error leaves no part of an export."""
+    if user_id is not None:
+        return ledger.export_user(user_id)
+    if view is not None:
+        named = [require_chat_then(ledger, view, chat_id) for chat_id in dict.fromkeys(chat_ids)]
+        return (view.export_chat(chat.id) for chat in named or reversed(view.list_chats()))
+    if not (chat_ids or thread_ids or state_ids):
+        return ledger.export_all()
     for chat_id in chat_ids:
         require_chat(ledger, chat_id)
     others: list[Exported] = [
@@ -382,6 +432,47 @@ def _named(
         *map(ledger.export_state, dict.fromkeys(state_ids)),
     ]
     return chain(map(ledger.export_chat, dict.fromkeys(chat_ids)), others)
+
+
+def _deliver(write: Callable[[IO[bytes]], str], output: Path | None) -> None:
+    """Write to a file or to stdout, and say how much; `write` returns that in words."""
+    if output is None:
+        written = write(sys.stdout.buffer)
+        sys.stdout.flush()
+        # On stderr, as what is on stdout is for a program to read.
+        console(stderr=True).print(f"Wrote {written}.")
+    else:
+        with _replacing(output) as stream:
+            written = write(stream)
+        print_text(f"Wrote {written} to {output}.")
+
+
+def _events(
+    ledger: Ledger, chat_ids: tuple[str, ...], user_id: str | None, at: int | datetime | None
+) -> Iterator[dict[str, Any]]:
+    """The rows of the history of these chats, of a user's, or of all."""
+    end: dict[str, Any] = {"until" if isinstance(at, datetime) else "up_to": at}
+    if not chat_ids:
+        return event_rows(ledger.history(user_id=user_id, **end))
+    return event_rows(chain.from_iterable(ledger.history(chat_id, **end) for chat_id in dict.fromkeys(chat_ids)))
+
+
+def _write(
+    file_format: str,
+    table: str,
+    contents: Iterator[Exported],
+    rows: Iterator[dict[str, Any]],
+    stream: IO[bytes],
+    *,
+    all_branches: bool,
+) -> str:
+    """Write in a format, and return what was written in words; of contents and rows, which are made of these, one is used."""
+    if file_format == _OWN:
+        return _numbers(write_all(stream, contents))
+    if file_format in _TABLE_FORMATS:
+        return count((write_csv if file_format == "csv" else write_parquet)(stream, rows, table), "row")
+    chats = (content for content in contents if isinstance(content, ImportedChat))
+    return count(write_conversations(stream, chats, file_format, all_branches=all_branches), "conversation")
 
 
 def _numbers(counts: ExportCounts) -> str:
@@ -398,16 +489,15 @@ def _replacing(path: Path) -> Generator[IO[bytes]]:
             with path.open("wb") as stream:
                 yield stream
             return
-        # In the folder of the file, as a rename does not cross file systems.
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.", delete=False) as stream:
-            part = Path(stream.name)
-            try:
-                yield stream
-                stream.flush()
-                part.replace(path)
-            except BaseException:
-                part.unlink(missing_ok=True)
-                raise
+        # In the folder of the file, as a rename does not cross file systems; and closed before it, which Windows asks for.
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as draft:
+                yield draft
+            replace(Path(name), path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -5,14 +5,14 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from chatledger.domain.draw.outline import escaped
+from chatledger.domain.draw.escaping import escaped
 
 from ...admin.backups import Backup, check_backup, restore
 from ...admin.doctor.checks import Diagnosis
 from ...admin.doctor.diagnosing import diagnose, without_secrets
 from ...admin.doctor.removing import give_up
 from ...admin.replicas import compare_replicas, set_replica_aside
-from ...ledger.environment import is_on_nats, keys_given, login_for
+from ...ledger.environment import NEW_KEY_ENV, is_on_nats, keys_given, login_for, new_keys_given
 from .options import GlobalOptions, ledger_at, ledger_options, require_server
 from .output import count, count_streams, fields_of, print_json, print_lines, print_text, progress_bar
 
@@ -26,20 +26,34 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.option(
     "--files-only", is_flag=True, help="With --check: only the digests of its files, for which no key is needed."
 )
+@click.option(
+    "--gone",
+    "is_gone",
+    is_flag=True,
+    help="Say instead that the backup was deleted: reports of erasures name it no more.",
+)
 @ledger_options
-def backup_command(settings: GlobalOptions, *, folder: Path, is_check: bool, files_only: bool) -> None:
+def backup_command(settings: GlobalOptions, *, folder: Path, is_check: bool, files_only: bool, is_gone: bool) -> None:
     """
     Back up the log into a folder, or bring the backup there up to date.
 
     Others may write meanwhile. A later run adds what is new and removes what was deleted since. Encrypted events stay so,
     and no key is in the backup.
     """
+    if is_gone and is_check:
+        click.get_current_context().fail("--gone and --check do not go together")
     if files_only and not is_check:
         click.get_current_context().fail("--files-only needs --check")
     if is_check:
         with progress_bar("checking") as progress:
             backup = check_backup(folder, encryption=keys_given(), files_only=files_only, progress=progress)
         _report(settings, backup, "The backup is sound")
+        return
+    if is_gone:
+        with ledger_at(settings, is_whole=True) as ledger:
+            is_forgotten = ledger.forget_backup(folder)
+        done = f"{folder} is named no more." if is_forgotten else f"No report would have named {folder}."
+        settings.answer({"forgotten": is_forgotten}, done)
         return
     with ledger_at(settings, is_whole=True) as ledger, progress_bar("backing up") as progress:
         backup = ledger.backup(folder, progress=progress)
@@ -49,18 +63,25 @@ def backup_command(settings: GlobalOptions, *, folder: Path, is_check: bool, fil
 @click.command("restore")
 @click.argument("folder", metavar="FOLDER", type=_FOLDER)
 @click.argument("place", metavar="[PLACE]", required=False)
+@click.option(
+    "--rekey", "is_rekeyed", is_flag=True, help=f"Encrypt all of it anew, with the key in {NEW_KEY_ENV}: 'id:base64'."
+)
 @ledger_options
-def restore_command(settings: GlobalOptions, *, folder: Path, place: str | None) -> None:
+def restore_command(settings: GlobalOptions, *, folder: Path, place: str | None, is_rekeyed: bool) -> None:
     """
     Make a ledger from a backup, in an empty place, and verify it.
 
     PLACE is a new directory, nats://host:port/stream, sqlite:///file.db or postgresql://host/database; --location when it is
-    left out. Every event keeps its position. When it is interrupted, run it again.
+    left out. Every event keeps its position. When it is interrupted, run it again: it goes on
+    where it stood, from a backup that has not changed since.
     """
     with progress_bar("restoring") as progress:
         target = place or settings.location
         require_server(target)
-        backup = restore(folder, target, encryption=keys_given(), login=login_for(target), progress=progress)
+        rekey = new_keys_given() if is_rekeyed else None
+        backup = restore(
+            folder, target, encryption=keys_given(), rekey=rekey, login=login_for(target), progress=progress
+        )
     _report(settings, backup, "Restored and verified")
 
 
@@ -178,6 +199,8 @@ def _print(diagnosis: Diagnosis) -> None:
         print_text(f"Healthy: {read} up to position {diagnosis.position:,}.", "bold")
     else:
         print_text(f"Not healthy. What could be read: {read}.", "bold")
+    if diagnosis.key_ids:
+        print_text(f"Encrypted with: {', '.join(diagnosis.key_ids)}.")
     if diagnosis.server is not None:
         server = diagnosis.server
         print_text(f"Server: {server.path}, version {server.version}, SHA-256 {server.sha256}", "dim")

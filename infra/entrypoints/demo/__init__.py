@@ -1,4 +1,4 @@
-"""Sample conversations, written for chatledger and shipped with it: short, in several languages, with forks and edits."""
+"""Sample conversations, short, in several languages, with forks and edits; and threads of agents, as LangGraph wrote them."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -6,8 +6,9 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from chatledger.domain.chat.interchange import ImportedChat
+from chatledger.domain.versioned.interchange import ImportedValue
 
-from ...exchange.readers import read_chats
+from ...exchange.readers import read_all, read_chats
 
 
 @contextmanager
@@ -24,3 +25,9 @@ def sample_chats() -> list[ImportedChat]:
         chats = list(read_chats(path, format="chatledger", strict=True, on_problem=problems.append))
     assert not problems, problems
     return chats
+
+
+def sample_threads() -> list[ImportedValue]:
+    """The sample threads of agents: one waits for an answer, one failed, and one is finished. They need no library to be read."""
+    with as_file(files(__name__) / "threads.jsonl") as path:
+        return [value for value in read_all(path, strict=True, on_problem=print) if isinstance(value, ImportedValue)]

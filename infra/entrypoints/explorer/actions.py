@@ -1,8 +1,8 @@
-"""Actions: what the pages can change. Each with its form, what it calls, and commands that do the same."""
+"""Actions: what the pages can change. Each with the fields of its form, what it calls, and commands that do the same."""
 
+import inspect
+import re
 import shlex
-from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar, Final, Literal, cast
 from urllib.parse import quote
 from uuid import uuid4
@@ -18,20 +18,61 @@ from chatledger.domain.errors import (
     NotFoundError,
 )
 from chatledger.domain.limits import same_json
-from chatledger.domain.values import Annotation, Branch, Message, NewMessage
+from chatledger.domain.values import Annotation, Message, NewMessage
 from chatledger.domain.versioned.keys import shown_id
 from chatledger.domain.wire import Value, encode_json
 
 from ...ledger.graph.state_store import StateStore
 from ...ledger.ledger import Ledger
 from ...ledger.threads import Threads
-from ..http.native import branches, messages, runs, states
+from ..http.access import Scope
+from ..http.native import PREFIX, ROUTES
 from ..http.routing import HttpCall
-from .curl import Curl, variable
 from .page import path_to
 
-_VERSIONS: Final = 5
-"""The most versions of a message before an edit that are looked at for runs that depend on them."""
+_ROUTES: Final = {route.name: route for route in ROUTES}
+_VARIABLE: Final = re.compile("\0(\\w+)\0")
+
+
+class Curl:
+    """
+    Requests of a program to the server that a page came from.
+
+    Attributes:
+        is_refused: Whether the server answers no programs, but only browsers that came by its links.
+    """
+
+    def __init__(self, call: HttpCall) -> None:
+        self.ledger = call.ledger
+        self._server = f"{call.request.scope.get('scheme', 'http')}://{call.header('host') or 'localhost'}"
+        self.is_refused = call.service.has_access and bool(call.request.state.is_by_link)
+        self._has_key = call.service.has_access and not self.is_refused
+
+    def __call__(self, route_name: str, /, **arguments: Any) -> str:
+        """Return the request to a route of the native API; what it takes neither of path nor query is the body."""
+        route = _ROUTES[route_name]
+        path, query, body = PREFIX + route.path, "", dict[str, Any]()
+        for name, value in arguments.items():
+            if name in route.in_path:
+                path = path.replace(f"{{{name}}}", quote(value, safe=""))
+            elif name in route.in_query:
+                query += f"{'&' if query else '?'}{name}={quote(value, safe='')}"
+            else:
+                body[name] = value
+        parts = ["curl", "-fsS", "-X", route.method, shlex.quote(self._server + path + query)]
+        if self._has_key:
+            parts += ["-H", '"X-Api-Key: $CHATLEDGER_KEY"']
+        if route.body is not None:
+            data = shlex.quote(encode_json(body).decode("utf-8", "replace"))
+            # The shell replaces nothing in single quotes: they end before a variable, and begin again after it.
+            parts += ["-H", "'Content-Type: application/json'", "-d", _VARIABLE.sub("'\"$\\1\"'", data)]
+        return " ".join(parts)
+
+
+def variable(name: str, *, is_text: bool) -> msgspec.Raw:
+    """Return what stands in a body for a variable of the shell: for a text, or for JSON as it is."""
+    # JSON escapes every NUL, so this is never a part of what somebody wrote.
+    return msgspec.Raw(f'"\0{name}\0"' if is_text else f"\0{name}\0")
 
 
 class FormField(Value, frozen=True, kw_only=True):
@@ -39,11 +80,8 @@ class FormField(Value, frozen=True, kw_only=True):
     A field of a form that the reader fills in.
 
     Args:
-        name: Of the field.
-        label: What stands before it.
         kind: A `line` of text, `text` of several lines, or a `check`.
         value: What is in it at first; `true` or empty for a check.
-        needed: Whether it may not be left empty.
         example: What stands for it in the commands while it is empty.
     """
 
@@ -55,73 +93,72 @@ class FormField(Value, frozen=True, kw_only=True):
     example: str = ""
 
 
-class Offer(Value, frozen=True, kw_only=True):
-    """
-    An action that a page offers.
-
-    Args:
-        name: The last part of the path that the form is sent to.
-        title: What it is called.
-        words: What comes of it.
-        fixed: Fields that the page fills in.
-        fields: Fields that the reader fills in.
-        is_grave: Whether it takes something away for ever.
-        target: What has to be typed then.
-        python: The same in Python, where `ledger` is open.
-        shell: The same for the shell.
-    """
-
-    name: str
-    title: str
-    words: str
-    fixed: dict[str, str]
-    fields: list[FormField]
-    is_grave: bool
-    target: str
-    python: str
-    shell: str
-
-
 class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Values that a form has sent, or would send: the fields are those of the form."""
+    """
+    Values that a form has sent, or would send: the fields are those of the form.
+
+    What is done, and what the page shows for Python and the shell, is made of a method of the ledger, a route of the native API,
+    and their arguments.
+    """
 
     title: ClassVar[str]
     words: ClassVar[str]
     fields: ClassVar[tuple[FormField, ...]] = ()
     is_grave: ClassVar[bool] = False
+    scope: ClassVar[Scope] = "write"
+    route: ClassVar[str]
+
+    def call(self) -> tuple[str, dict[str, Any]]:
+        """Return the method and its arguments: that of the route's name, and the fields but those that were left empty and may be."""
+        optional = {field.name for field in self.fields if not field.needed}
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return self.route, {name: value for name, value in values.items() if value or name not in optional}
+
+    def sent(self) -> dict[str, Any]:
+        """Return the arguments of the route; those of the method, unless it has others."""
+        return self.call()[1]
 
     def do(self, ledger: Ledger) -> str:
         """Do it; return the page to go on with."""
-        raise NotImplementedError
+        method, arguments = self.call()
+        return self.next_page(ledger, getattr(ledger, method)(**arguments))
+
+    def next_page(self, ledger: Ledger, answer: Any) -> str:
+        """Return the page to go on with, from what the method answered: that of the chat, with the message if it is about one."""
+        del ledger, answer
+        return _chat(getattr(self, "chat_id", ""), m=getattr(self, "message_id", ""))
 
     def commands(self, curl: Curl) -> tuple[str, str]:
         """Return the same for Python, where `ledger` is open, and for a shell."""
-        raise NotImplementedError
+        method, arguments = self.call()
+        bound = inspect.signature(getattr(Ledger, method)).bind(curl.ledger, **arguments)
+        return _python(f"ledger.{method}", *bound.args[1:], **bound.kwargs), curl(self.route, **self.sent())
 
 
 class Fork(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A branch that begins at a message."""
 
-    title = "Fork here"
+    title = "Fork"
     words = "A new branch ends with this message, and is the active one: what is said next follows it."
     fields = (FormField(name="name", label="Name (or one is given)"),)
+    route = "create_branch"
 
     chat_id: str
     message_id: str
     name: str = ""
 
-    def do(self, ledger: Ledger) -> str:
-        """Make the branch."""
+    def call(self) -> tuple[str, dict[str, Any]]:
         if self.name:
-            branch = ledger.create_branch(self.chat_id, self.name, self.message_id, activate=True)
-        else:
-            branch = ledger.fork(self.chat_id, self.message_id)
-        return _chat(self.chat_id, branch=branch.name, m=self.message_id)
+            return self.route, self.sent()
+        return "fork", {"chat_id": self.chat_id, "message_id": self.message_id}
 
-    def commands(self, curl: Curl) -> tuple[str, str]:
-        """Return the same for Python and the shell."""
-        shell = curl(branches.create_branch, chat_id=self.chat_id, head_message_id=self.message_id, activate=True)
-        return _python("ledger.fork", self.chat_id, self.message_id), shell
+    def sent(self) -> dict[str, Any]:
+        named = {"name": self.name} if self.name else {}
+        return {"chat_id": self.chat_id, **named, "head_message_id": self.message_id, "activate": True}
+
+    def next_page(self, ledger: Ledger, answer: Any) -> str:
+        del ledger
+        return _chat(self.chat_id, branch=answer.name, m=self.message_id)
 
 
 class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,7 +178,6 @@ class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data: str | None = None
 
     def do(self, ledger: Ledger) -> str:
-        """Store the new version."""
         message = _message(ledger, self.chat_id, self.message_id)
         data = self.edited(message)
         if data == self._unchanged(message):  # an edit that changes nothing is no version
@@ -151,7 +187,8 @@ class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if read is None:
             raise ChatNotFoundError(self.chat_id)
         new_id = str(uuid4())
-        draft = NewMessage(message.name, data, message.form, id=new_id, metadata=message.notes, **_inherited(message))
+        stored = anonymous(data, message.id)
+        draft = NewMessage(message.name, stored, message.form, id=new_id, metadata=message.notes, **_inherited(message))
         save = Save(
             drafts=(draft,),
             spare_ids=(str(uuid4()),),
@@ -163,14 +200,9 @@ class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return _chat(self.chat_id, branch=result.branch, m=result.message_ids[0])
 
     def edited(self, message: Message) -> Any:
-        """
-        Return the data of a message with the new words.
-
-        Raises:
-            InvalidValueError: They are to be JSON and are none, or the message has no text that could be another.
-        """
+        """Return the data of a message with the new words, where these are JSON, or the message has one text that could be another."""
         if self.text is not None:
-            replaced = _with_text(message.data, _lines(self.text))
+            replaced = with_text(message.data, lines(self.text))
             if replaced is None:
                 msg = f"message {message.id!r} has more than one text; send its data as JSON"
                 raise InvalidValueError(msg)
@@ -179,20 +211,20 @@ class Edit(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def _unchanged(self, message: Message) -> Any:
         """The data as they come back from a browser where nobody changed them."""
-        stored = None if self.text is None else _with_text(message.data, "")
+        stored = None if self.text is None else with_text(message.data, "")
         if stored is None:
             return message.data
-        # Browsers send line ends of their own, which `_lines` takes out: compared with the text as it is, each CRLF were an edit.
-        return (_with_text(message.data, _lines(stored[0])) or stored)[1]
+        # Browsers send line ends of their own, which `lines` takes out: compared with the text as it is, each CRLF were an edit.
+        return (with_text(message.data, lines(stored[0])) or stored)[1]
 
-    def commands_for(self, message: Message, curl: Curl) -> tuple[str, str]:
-        """Return the same for Python and the shell, for the message as it is."""
-        data = _anonymous(self.edited(message), message.id)
+    def commands(self, curl: Curl) -> tuple[str, str]:
+        message = _message(curl.ledger, self.chat_id, self.message_id)
+        data = anonymous(self.edited(message), message.id)
         draft = {"name": message.name, "data": data, "parent_id": message.parent_id, **_inherited(message)}
         new = _python("NewMessage", message.name, data, parent_id=message.parent_id, **_inherited(message))
         made = variable("made", is_text=True)
-        add = curl(messages.add_messages, chat_id=self.chat_id, messages=[draft])
-        fork = curl(branches.create_branch, chat_id=self.chat_id, head_message_id=made, activate=True)
+        add = curl("add_messages", chat_id=self.chat_id, messages=[draft])
+        fork = curl("create_branch", chat_id=self.chat_id, head_message_id=made, activate=True)
         python = f"made, = ledger.add_messages({self.chat_id!r}, [{new}])\nledger.fork({self.chat_id!r}, made.id)"
         return python, f"made=$({add} | jq -r '.[0].id')\n{fork}"
 
@@ -202,41 +234,33 @@ class Switch(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     title = "Make this branch active"
     words = "The active branch is the one that is shown, and to which messages are appended, where none is named."
+    route = "update_branch"
 
     chat_id: str
     branch: str
 
-    def do(self, ledger: Ledger) -> str:
-        """Make it the active one."""
-        ledger.set_active_branch(self.chat_id, self.branch)
-        return _chat(self.chat_id, branch=self.branch)
+    def call(self) -> tuple[str, dict[str, Any]]:
+        return "set_active_branch", {"chat_id": self.chat_id, "name": self.branch}
 
-    def commands(self, curl: Curl) -> tuple[str, str]:
-        """Return the same for Python and the shell."""
-        shell = curl(branches.update_branch, chat_id=self.chat_id, name=self.branch, is_active=True)
-        return _python("ledger.set_active_branch", self.chat_id, self.branch), shell
+    def sent(self) -> dict[str, Any]:
+        return {"chat_id": self.chat_id, "name": self.branch, "is_active": True}
+
+    def next_page(self, ledger: Ledger, answer: Any) -> str:
+        del ledger, answer
+        return _chat(self.chat_id, branch=self.branch)
 
 
 class Name(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A checkpoint: a name for a message."""
 
-    title = "Name a checkpoint"
+    title = "Checkpoint"
     words = "A name leads to this message from now on; where the chat has that name already, it is moved here."
     fields = (FormField(name="name", label="Name", needed=True, example="decided"),)
+    route = "set_checkpoint"
 
     chat_id: str
     message_id: str
     name: str = ""
-
-    def do(self, ledger: Ledger) -> str:
-        """Set the checkpoint."""
-        ledger.set_checkpoint(self.chat_id, self.name, self.message_id)
-        return _chat(self.chat_id, m=self.message_id)
-
-    def commands(self, curl: Curl) -> tuple[str, str]:
-        """Return the same for Python and the shell."""
-        shell = curl(branches.set_checkpoint, chat_id=self.chat_id, name=self.name, message_id=self.message_id)
-        return _python("ledger.set_checkpoint", self.chat_id, self.name, self.message_id), shell
 
 
 class Annotate(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -253,6 +277,7 @@ class Annotate(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         FormField(name="replaced_by", label="Replaced by the message with this id"),
         FormField(name="metadata", label="Metadata, as JSON", kind="text", value="{}"),
     )
+    route = "annotate"
 
     chat_id: str
     message_id: str
@@ -277,12 +302,7 @@ class Annotate(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
     def stated(self) -> dict[str, Any]:
-        """
-        Return the annotation as the form has it.
-
-        Raises:
-            InvalidValueError: The metadata are no JSON object.
-        """
+        """Return the annotation as the form has it; its metadata are a JSON object."""
         return {
             "stale": self.stale,
             "hidden": self.hidden,
@@ -307,16 +327,149 @@ class Annotate(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 changes["replace_metadata"] = metadata
         return changes
 
-    def do(self, ledger: Ledger) -> str:
-        """Say what was changed."""
-        ledger.annotate(self.chat_id, self.message_id, **self.changed())
-        return _chat(self.chat_id, m=self.message_id)
+    def call(self) -> tuple[str, dict[str, Any]]:
+        return self.route, {"chat_id": self.chat_id, "message_id": self.message_id, **self.stated()}
 
-    def commands(self, curl: Curl) -> tuple[str, str]:
-        """Return the same for Python and the shell."""
-        fields = self.stated()
-        shell = curl(branches.annotate, chat_id=self.chat_id, message_id=self.message_id, **fields)
-        return _python("ledger.annotate", self.chat_id, self.message_id, **fields), shell
+    def do(self, ledger: Ledger) -> str:
+        return self.next_page(ledger, ledger.annotate(self.chat_id, self.message_id, **self.changed()))
+
+
+class Redact(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Redaction of a message."""
+
+    title = "Redact"
+    words = (
+        "What the message says is erased for ever, here and in its copies. It stays in its place and says that it is redacted. "
+        "This cannot be undone."
+    )
+    fields = (
+        FormField(name="keep", label="A text in its place; nothing if it is empty"),
+        FormField(name="reason", label="Why; it stays, so it says nothing of what was there"),
+        FormField(name="versions", label="Its other versions too, as before an edit", kind="check"),
+    )
+    route = "redact"
+
+    chat_id: str
+    message_id: str
+    keep: str = ""
+    reason: str = ""
+    versions: bool = False
+
+    def call(self) -> tuple[str, dict[str, Any]]:
+        filled = {name: value for name in ("keep", "reason", "versions") if (value := getattr(self, name))}
+        return self.route, {"message_ids": self.message_id, **filled}
+
+    def sent(self) -> dict[str, Any]:
+        return self.call()[1] | {"message_ids": [self.message_id]}
+
+
+class RedactWords(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Redaction of what a chat was called before."""
+
+    title = "Erase earlier words"
+    words = (
+        "Titles, metadata, annotations, names of branches and checkpoints, and reasons of holds that others took the place of are erased "
+        "for ever. What stands now stays: change it first. This cannot be undone."
+    )
+    fields = (FormField(name="reason", label="Why; it stays, so it says nothing of what was there"),)
+    route = "redact_words"
+
+    chat_id: str
+    reason: str = ""
+
+
+class SetMember(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Members let in, or their roles."""
+
+    title = "Let a user in"
+    words = "The user then has this chat with all that was said in it. A reader reads; a writer also writes, branches and runs agents."
+    fields = (
+        FormField(name="user_id", label="Id of the user", needed=True, example="bob"),
+        FormField(name="writes", label="May write, too", kind="check"),
+    )
+    route = "set_member"
+
+    chat_id: str
+    user_id: str = ""
+    writes: bool = False
+
+    def call(self) -> tuple[str, dict[str, Any]]:
+        role = "writer" if self.writes else "reader"
+        return self.route, {"chat_id": self.chat_id, "user_id": self.user_id, "role": role}
+
+    def next_page(self, ledger: Ledger, answer: Any) -> str:
+        del ledger, answer
+        return _sharing(self.chat_id)
+
+
+class RemoveMember(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Members who are removed, or leave."""
+
+    title = "Remove"
+    words = "The chat is not there for the user any more. What the user wrote stays."
+    route = "remove_member"
+
+    chat_id: str
+    user_id: str
+
+    def next_page(self, ledger: Ledger, answer: Any) -> str:
+        if ledger.get_chat(self.chat_id) is not None:
+            return _sharing(self.chat_id)
+        if not answer:
+            raise ChatNotFoundError(self.chat_id)
+        return "/"  # whoever left reads it no more
+
+
+class CreateLink(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A link by which anybody reads a chat."""
+
+    title = "Make a link"
+    words = (
+        "Whoever has its address reads the messages of this chat without signing in, and nothing else. The page that comes next is what "
+        "they see: copy its address, which is not shown again."
+    )
+    fields = (
+        FormField(name="branch", label="Only this branch; all of them if it is empty"),
+        FormField(name="until", label="Only up to the message of this id"),
+        FormField(name="days", label="For so many days; until it is revoked if it is empty"),
+    )
+    route = "create_link"
+
+    chat_id: str
+    branch: str = ""
+    until: str = ""
+    days: str = ""
+
+    def call(self) -> tuple[str, dict[str, Any]]:
+        options: dict[str, Any] = {key: value for key in ("branch", "until") if (value := getattr(self, key))}
+        if self.days:
+            try:
+                options["ttl_seconds"] = float(self.days) * 86400
+            except ValueError:
+                msg = f"how long the link holds is a number of days, not {self.days!r}"
+                raise InvalidValueError(msg) from None
+        return self.route, {"chat_id": self.chat_id, **options}
+
+    def next_page(self, ledger: Ledger, answer: Any) -> str:
+        del ledger
+        assert answer.path is not None, "a new link has its path"
+        return str(answer.path)  # what it shows
+
+
+class RevokeLink(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A link that opens nothing any more."""
+
+    title = "Revoke"
+    words = "From now on it opens nothing, for anybody."
+    route = "revoke_link"
+
+    chat_id: str
+    link_id: str
+
+    def next_page(self, ledger: Ledger, answer: Any) -> str:
+        if not answer and ledger.get_chat(self.chat_id) is None:
+            raise ChatNotFoundError(self.chat_id)
+        return _sharing(self.chat_id)
 
 
 class Begin(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -330,22 +483,16 @@ class Begin(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
     edited: str
 
     def do(self, ledger: Ledger) -> str:
-        """Begin it."""
         plan = ledger.plan_regeneration(self.chat_id, self.edited)
         begun = ledger.begin_regeneration(plan, new_message_id=self.message_id)
         return _chat(self.chat_id, branch=begun.branch or "", m=self.message_id)
 
     def commands(self, curl: Curl) -> tuple[str, str]:
-        """Return the same for Python and the shell."""
         plan = _python("ledger.plan_regeneration", self.chat_id, self.edited)
         python = f"ledger.begin_regeneration({plan}, new_message_id={self.message_id!r})"
-        plan = curl(runs.plan_regeneration, chat_id=self.chat_id, message_id=self.edited)
-        begin = curl(
-            runs.begin_regeneration,
-            chat_id=self.chat_id,
-            plan=variable("plan", is_text=False),
-            new_message_id=self.message_id,
-        )
+        plan = curl("plan_regeneration", chat_id=self.chat_id, message_id=self.edited)
+        whole = variable("plan", is_text=False)
+        begin = curl("begin_regeneration", chat_id=self.chat_id, plan=whole, new_message_id=self.message_id)
         return python, f"plan=$({plan} | jq -r '.')\n{begin}"
 
 
@@ -354,39 +501,42 @@ class Approve(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     title = "Approve the regeneration"
     words = "The runs that await approval may be repeated; your application executes them."
+    route = "approve_regeneration"
 
     chat_id: str
     regeneration_id: str
     onward: Literal["chat", "thread"] = "chat"
 
-    def do(self, ledger: Ledger) -> str:
-        """Approve them."""
-        approved = ledger.approve_regeneration(self.chat_id, self.regeneration_id)
-        if self.onward == "thread" and approved.steps:
-            return path_to("/agents/{thread_id}", thread_id=approved.steps[0].repeats.thread_id)
-        return _chat(self.chat_id)
+    def call(self) -> tuple[str, dict[str, Any]]:
+        return self.route, {"chat_id": self.chat_id, "regeneration_id": self.regeneration_id}
 
-    def commands(self, curl: Curl) -> tuple[str, str]:
-        """Return the same for Python and the shell."""
-        shell = curl(runs.approve_regeneration, chat_id=self.chat_id, regeneration_id=self.regeneration_id)
-        return _python("ledger.approve_regeneration", self.chat_id, self.regeneration_id), shell
+    def next_page(self, ledger: Ledger, answer: Any) -> str:
+        if self.onward == "thread" and answer.steps:
+            return path_to("/agents/{thread_id}", thread_id=answer.steps[0].repeats.thread_id)
+        return super().next_page(ledger, answer)
 
 
 class Deletion(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Deletions, which ask for the id of what goes: a click too many erases nothing."""
+    """Deletions, which ask for the id of what goes: a click too many erases nothing. The command asks, too, so there is no request."""
 
-    fields = (FormField(name="confirmed", label="Its id, to confirm: it cannot be undone", needed=True),)
+    fields: ClassVar[tuple[FormField, ...]] = (
+        FormField(name="confirmed", label="Its id, to confirm: it cannot be undone", needed=True),
+    )
     is_grave = True
+    function: ClassVar[str]
+    """The function that deletes it, in Python."""
+    option: ClassVar[tuple[str, ...]] = ()
+    """The option of `chatledger delete` for it."""
 
     confirmed: str = ""
 
     @property
     def target(self) -> str:
         """The id that confirms it."""
-        raise NotImplementedError
+        # The field of the kind of deletion; that of all comes before it.
+        return str(getattr(self, self.__struct_fields__[-1]))
 
     def do(self, ledger: Ledger) -> str:
-        """Delete it, if that was confirmed."""
         if self.confirmed != self.target:
             msg = f"nothing was deleted: type the id {self.target!r} into the form to confirm"
             raise InvalidValueError(msg)
@@ -396,6 +546,10 @@ class Deletion(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Delete it."""
         raise NotImplementedError
 
+    def commands(self, curl: Curl) -> tuple[str, str]:
+        del curl
+        return _python(self.function, self.target), shlex.join(["chatledger", "delete", *self.option, self.target])
+
 
 class DeleteChat(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A chat that goes."""
@@ -404,23 +558,40 @@ class DeleteChat(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=True
     words = (
         "The chat goes with all that it held, which is erased from the log; that there was one stays in the history."
     )
+    function = "ledger.delete_chat"
 
     chat_id: str
 
-    @property
-    def target(self) -> str:
-        """The id that confirms it."""
-        return self.chat_id
-
     def delete(self, ledger: Ledger) -> str:
-        """Delete the chat."""
         if not ledger.delete_chat(self.chat_id):
             raise ChatNotFoundError(self.chat_id)
         return "/"
 
-    def commands(self, curl: Curl) -> tuple[str, str]:  # noqa: ARG002 - no request: the command asks before it deletes
-        """Return the same for Python and the shell."""
-        return _python("ledger.delete_chat", self.chat_id), shlex.join(["chatledger", "delete", self.chat_id])
+
+class ErasePerson(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A person who goes."""
+
+    title = "Erase this person"
+    words = "All that the person owns goes, and is erased from the log. What a legal hold keeps stays."
+    fields = (
+        FormField(name="pseudonym", label="Name in chats of others from now on (or it stays)"),
+        *Deletion.fields,
+    )
+    scope = "admin"
+
+    pseudonym: str = ""
+    user_id: str
+
+    def delete(self, ledger: Ledger) -> str:
+        ledger.erase_user(self.user_id, pseudonym=self.pseudonym or None)
+        return f"/person?user={quote(self.user_id, safe='')}"
+
+    def commands(self, curl: Curl) -> tuple[str, str]:
+        del curl
+        named = {"pseudonym": self.pseudonym} if self.pseudonym else {}
+        shell = ["chatledger", "delete", "--user", self.user_id]
+        shell += ["--pseudonym", self.pseudonym] if self.pseudonym else []
+        return _python("ledger.erase_user", self.user_id, **named), shlex.join(shell)
 
 
 class DeleteThread(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -428,16 +599,11 @@ class DeleteThread(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     title = "Delete this thread"
     words = "All its checkpoints go, and are erased from the log; that there was one stays in the history."
+    function, option = "LedgerSaver(ledger).delete_thread", ("--thread",)
 
     thread_id: str
 
-    @property
-    def target(self) -> str:
-        """The id that confirms it."""
-        return self.thread_id
-
     def delete(self, ledger: Ledger) -> str:
-        """Delete the thread."""
         threads = Threads(ledger)
         with threads.reading(self.thread_id) as thread:
             if thread.record is None:
@@ -446,27 +612,17 @@ class DeleteThread(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         threads.delete(self.thread_id)
         return "/agents"
 
-    def commands(self, curl: Curl) -> tuple[str, str]:  # noqa: ARG002 - no request: the command asks before it deletes
-        """Return the same for Python and the shell."""
-        shell = shlex.join(["chatledger", "delete", "--thread", self.thread_id])
-        return _python("LedgerSaver(ledger).delete_thread", self.thread_id), shell
-
 
 class DeleteState(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A state of a graph that goes."""
 
     title = "Delete this state"
     words = "All its versions go, and are erased from the log."
+    function, option = "StateStore(ledger).delete", ("--state",)
 
     state_id: str
 
-    @property
-    def target(self) -> str:
-        """The id that confirms it."""
-        return self.state_id
-
     def delete(self, ledger: Ledger) -> str:
-        """Delete the state."""
         try:
             is_deleted = StateStore(ledger).delete(self.state_id)
         except AccessDeniedError:  # another user's: as if there were none
@@ -476,10 +632,6 @@ class DeleteState(Deletion, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise NotFoundError(msg)
         return "/agents?kind=states"
 
-    def commands(self, curl: Curl) -> tuple[str, str]:
-        """Return the same for Python and the shell."""
-        return _python("StateStore(ledger).delete", self.state_id), curl(states.delete_state, state_id=self.state_id)
-
 
 ACTIONS: Final[dict[str, type[Action]]] = {
     "fork": Fork,
@@ -487,123 +639,20 @@ ACTIONS: Final[dict[str, type[Action]]] = {
     "switch": Switch,
     "name": Name,
     "annotate": Annotate,
+    "redact": Redact,
+    "redact-words": RedactWords,
+    "set-member": SetMember,
+    "remove-member": RemoveMember,
+    "create-link": CreateLink,
+    "revoke-link": RevokeLink,
     "begin": Begin,
     "approve": Approve,
     "delete-chat": DeleteChat,
+    "erase-person": ErasePerson,
     "delete-thread": DeleteThread,
     "delete-state": DeleteState,
 }
 """All actions, by the last part of the path that their forms are sent to."""
-
-
-def chat_actions(
-    call: HttpCall, chat_id: str, branch: Branch | None, selected: Message | None
-) -> tuple[list[Offer], list[Offer]]:
-    """
-    Return what a page of a chat offers: for the message that is selected, and for the chat. Nothing where nobody may write.
-
-    Args:
-        call: The request.
-        chat_id: The chat.
-        branch: The branch that is shown.
-        selected: The message that is selected.
-    """
-    if not _may_write(call):
-        return [], []
-    return [] if selected is None else _of_message(call, selected, branch), _of_chat(call, chat_id, branch)
-
-
-def approvals(call: HttpCall, chat_id: str, *, thread_id: str | None = None) -> list[Offer]:
-    """Return the offers to approve regenerations of a chat; with `thread_id` those with runs of that thread, for its page."""
-    if not _may_write(call):
-        return []
-    onward: Literal["chat", "thread"] = "chat" if thread_id is None else "thread"
-    return [
-        _offer(call, Approve(chat_id=chat_id, regeneration_id=regeneration.id, onward=onward))
-        for regeneration in call.ledger.regenerations(chat_id)
-        if any(
-            step.status == "awaiting_approval" and thread_id in {None, step.repeats.thread_id}
-            for step in regeneration.steps
-        )
-    ]
-
-
-def deletion(call: HttpCall, action: Deletion) -> list[Offer]:
-    """Return the offer to delete something, where one may."""
-    return [_offer(call, action)] if _may_write(call) else []
-
-
-def _of_message(call: HttpCall, message: Message, branch: Branch | None) -> list[Offer]:
-    ids = {"chat_id": message.chat_id, "message_id": message.id}
-    read = "" if branch is None else branch.name
-    stored = _with_text(message.data, "")
-    edit = (
-        Edit(**ids, branch=read, data=encode_json(message.data).decode("utf-8", "replace"))
-        if stored is None
-        else Edit(**ids, branch=read, text=stored[0])
-    )
-    return [
-        *(_offer(call, Begin(**ids, edited=edited)) for edited in _edited(call, message)),
-        _offer(call, Fork(**ids)),
-        _offer(call, edit, partial(edit.commands_for, message)),
-        _offer(call, Name(**ids)),
-        _offer(call, Annotate.of(message)),
-    ]
-
-
-def _edited(call: HttpCall, message: Message) -> list[str]:
-    """The last version of a message before it that runs depend on, if nobody has begun to repeat them after this edit."""
-    ledger, chat_id = call.ledger, message.chat_id
-    begun = {
-        regeneration.edited_message_id
-        for regeneration in ledger.regenerations(chat_id)
-        if regeneration.new_message_id == message.id
-    }
-    versions = ledger.versions(message.id).ids
-    before = versions[: versions.index(message.id)]
-    for earlier in reversed(before[-_VERSIONS:]):
-        if earlier not in begun and ledger.plan_regeneration(chat_id, earlier).runs:
-            return [earlier]
-    return []
-
-
-def _of_chat(call: HttpCall, chat_id: str, branch: Branch | None) -> list[Offer]:
-    offers = approvals(call, chat_id)
-    if branch is not None and not branch.is_active:
-        offers.append(_offer(call, Switch(chat_id=chat_id, branch=branch.name)))
-    return [*offers, _offer(call, DeleteChat(chat_id=chat_id))]
-
-
-def _offer(call: HttpCall, action: Action, commands: Callable[[Curl], tuple[str, str]] | None = None) -> Offer:
-    values = {name: getattr(action, name) for name in action.__struct_fields__}
-    fields = [field for field in action.fields if values[field.name] is not None]
-    examples = {field.name: field.example for field in fields if field.example and not values[field.name]}
-    curl = Curl(call)
-    python, shell = (commands or msgspec.structs.replace(action, **examples).commands)(curl)
-    if curl.is_refused and not shell.startswith("chatledger "):
-        shell = f"# with 'chatledger serve': this server answers its browser only\n{shell}"
-    to_fill_in = {field.name for field in action.fields}
-    return Offer(
-        name=_NAMES[type(action)],
-        title=action.title,
-        words=action.words,
-        fixed={name: str(value) for name, value in values.items() if name not in to_fill_in},
-        fields=[msgspec.structs.replace(field, value=_initial(values[field.name])) for field in fields],
-        is_grave=action.is_grave,
-        target=action.target if isinstance(action, Deletion) else "",
-        python=python,
-        shell=shell,
-    )
-
-
-def _initial(value: Any) -> str:
-    """The text of a field as the form is shown."""
-    return ("true" if value else "") if isinstance(value, bool) else str(value)
-
-
-def _may_write(call: HttpCall) -> bool:
-    """Whether a page may offer changes: the caller may write, and the page shows the present."""
-    return call.moment is None and call.principal.may("write")
 
 
 def _python(function: str, *positional: Any, **named: Any) -> str:
@@ -614,6 +663,10 @@ def _python(function: str, *positional: Any, **named: Any) -> str:
 def _chat(chat_id: str, *, branch: str = "", m: str = "") -> str:
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in (("branch", branch), ("m", m)) if value)
     return path_to("/c/{chat_id}", chat_id=chat_id) + ("?" + query if query else "")
+
+
+def _sharing(chat_id: str) -> str:
+    return path_to("/c/{chat_id}/sharing", chat_id=chat_id)
 
 
 def _message(ledger: Ledger, chat_id: str, message_id: str) -> Message:
@@ -629,19 +682,6 @@ def _inherited(message: Message) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value not in {None, "message"}}
 
 
-def _lines(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _anonymous(data: Any, message_id: str) -> Any:
-    """The data of a message without its id, for one that gets another id."""
-    if not isinstance(data, dict):
-        return data
-    fields = cast("dict[str, Any]", data)
-    # With the old id in its data the command would ask for a message that is stored already, with other content.
-    return {name: value for name, value in fields.items() if name != "id"} if fields.get("id") == message_id else fields
-
-
 def _json(text: str, name: str, form: Any = Any) -> Any:
     try:
         return msgspec.json.decode(text, type=form)
@@ -650,8 +690,22 @@ def _json(text: str, name: str, form: Any = Any) -> Any:
         raise InvalidValueError(msg) from error
 
 
-def _with_text(data: Any, text: str) -> tuple[str, Any] | None:
-    """The one text that the data of a message has, and the data with another one; None where there is not just one."""
+def lines(text: str) -> str:
+    """Return a text of a form with the line ends that messages have."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def anonymous(data: Any, message_id: str) -> Any:
+    """Return the data of a message without its id, for a message that gets another id."""
+    if not isinstance(data, dict):
+        return data
+    fields = cast("dict[str, Any]", data)
+    # Two messages would say that they are the same one; the command would even ask for the stored one, with other content.
+    return {name: value for name, value in fields.items() if name != "id"} if fields.get("id") == message_id else fields
+
+
+def with_text(data: Any, text: str) -> tuple[str, Any] | None:
+    """Return the one text that the data of a message has, and the data with another one; None where there is not just one."""
     if isinstance(data, str):
         return data, text
     if not isinstance(data, dict):
@@ -676,6 +730,3 @@ def _with_part(fields: dict[str, Any], key: str, parts: list[Any], text: str) ->
         return None
     ((at, part),) = texts
     return part["text"], {**fields, key: [*parts[:at], {**part, "text": text}, *parts[at + 1 :]]}
-
-
-_NAMES: Final = {action: name for name, action in ACTIONS.items()}

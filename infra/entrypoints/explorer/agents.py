@@ -1,32 +1,21 @@
-"""The page of agents: their threads, and the states of graphs, filtered, in the order of their changes or beginnings, page by page."""
+"""The page of agents: their threads by how they stand, and the states of graphs, filtered and in order, page by page."""
 
 from typing import Annotated, Final, Literal
 
 import msgspec
 
-from chatledger.domain.versioned.record import METADATA
+from chatledger.domain.versioned.record import StatusName
 from chatledger.domain.wire import Value
 
 from ...ledger.graph.state_store import StateStore
 from ...ledger.graph.values import StateInfo
-from ...ledger.parts import ListOrder
-from ...ledger.threads import ThreadInfo, Threads
-from ..agent_steps import assistants_of, step_of
+from ...ledger.thread_lists import ListOrder, ThreadInfo
 from ..http.routing import HttpCall
 from .page import ExplorerPage, refuse_moment
 
-_ROWS: Final = 50
+_ROWS: Final = 100
 
 Kind = Literal["threads", "states"]
-
-
-class ThreadRow(Value, frozen=True, kw_only=True):
-    """A thread of agents, its assistants, and the last step, where its framework says which it is."""
-
-    thread: ThreadInfo
-    assistants: list[str]
-    last_step: int | None
-    last_source: str | None
 
 
 class Agents(Value, frozen=True, kw_only=True):
@@ -34,7 +23,6 @@ class Agents(Value, frozen=True, kw_only=True):
     A page of threads or states.
 
     Args:
-        kind: Which of the two.
         threads, states: Those of the page, in `order`. Where few of many fit the filter, a page may have few or none of them,
             though others follow.
         next: To be sent as `after` for those that follow; None where there are no more.
@@ -42,7 +30,9 @@ class Agents(Value, frozen=True, kw_only=True):
     """
 
     kind: Kind
-    threads: list[ThreadRow]
+    status: StatusName | None
+    counts: dict[StatusName, int]
+    threads: list[ThreadInfo]
     states: list[StateInfo]
     next: str | None
     q: str
@@ -55,25 +45,27 @@ def agents(
     call: HttpCall,
     *,
     kind: Kind = "threads",
+    status: StatusName | None = None,
     q: Annotated[str, msgspec.Meta(max_length=1000)] = "",
     owner: str = "",
     order: ListOrder = "updated",
     ascending: bool = False,
     after: str | None = None,
 ) -> Agents:
-    """Read a page of the threads of agents, or of the states of graphs; with `q` those with these words in their ids or names."""
+    """Read a page of the threads of agents, or of the states of graphs; with `q` those with these words in their ids, nodes or words."""
     refuse_moment(call)
     words = q.casefold().split()
     threads: list[ThreadInfo] = []
     states: list[StateInfo] = []
     if kind == "threads":
-        threads, following = Threads(call.ledger).list_part(
+        threads, following = call.ledger.list_threads(
+            status=status,
             limit=_ROWS,
             user_id=owner or None,
             order=order,
             ascending=ascending,
             after=after or None,
-            keep=lambda entry: _has(words, entry.thread_id, *entry.namespaces),
+            keep=lambda entry: _has(words, entry.thread_id, *entry.namespaces, entry.status.node, entry.status.words),
         )
     else:
         states, following = StateStore(call.ledger).list_part(
@@ -86,7 +78,9 @@ def agents(
         )
     return Agents(
         kind=kind,
-        threads=[_row(call, entry) for entry in threads],
+        status=status,
+        counts=call.ledger.count_threads(user_id=owner or None),
+        threads=threads,
         states=states,
         next=following,
         q=q,
@@ -101,13 +95,12 @@ def _has(words: list[str], *names: str | None) -> bool:
     return all(word in text for word in words)
 
 
-def _row(call: HttpCall, info: ThreadInfo) -> ThreadRow:
-    with Threads(call.ledger).reading(info.thread_id) as thread:
-        newest = max(
-            filter(None, map(thread.newest, info.namespaces)), key=lambda record: record.stored_at, default=None
-        )
-    step, source = (None, None) if newest is None else step_of(newest.frames[METADATA])
-    return ThreadRow(thread=info, assistants=assistants_of(info.namespaces), last_step=step, last_source=source)
+def waiting(call: HttpCall) -> int:
+    """Read how many threads wait for an answer."""
+    return call.ledger.count_threads()["waits"]
 
 
-PAGES: Final = (ExplorerPage("/agents", agents, "agents.html", title="Agents"),)
+PAGES: Final = (
+    ExplorerPage("/agents", agents, "agents.html", title="Agents"),
+    ExplorerPage("/waiting", waiting),
+)

@@ -11,18 +11,22 @@ from chatledger.domain.chat.runs import RegenerationPlan
 from chatledger.domain.draw.event_words import describe_event, messages_of
 from chatledger.domain.draw.rows import BranchPoint, BranchPointChild
 from chatledger.domain.errors import ChatNotFoundError, MessageNotFoundError, NotFoundError
-from chatledger.domain.limits import MAX_COMMIT_EVENTS
-from chatledger.domain.values import Branch, Chat, Message, PageEntry, SearchHit
+from chatledger.domain.values import Branch, Chat, Message, PageEntry, SearchHit, preview
 from chatledger.domain.wire import Value
 
+from ...ledger.proof import message_position
 from ..http.routing import HttpCall
-from .actions import Offer, chat_actions
-from .log import last_position
+from .log import last_commit
+from .markup import is_like
+from .offers import Offer, chat_actions
 from .page import ExplorerPage
-from .rendering import file_of
+from .rendering import file_of, tokens_of, usage_of
 
 _ROWS: Final = 50
 """The messages of a block of the path: about two screens."""
+
+_SUMMED: Final = 200
+"""So many messages of a path are summed up, the last ones: the page of a longer chat costs no more."""
 
 _POINTS: Final = 50
 _BRANCHES: Final = 100
@@ -31,9 +35,18 @@ _WAYS: Final = 20
 
 
 class PathEntry(Value, frozen=True, kw_only=True):
-    """A message of the path, its versions, the checkpoints at it, and whether the last step concerns it."""
+    """
+    A message of the path.
+
+    Args:
+        other: The beginning of the version before it; of the one after it, for the first. Empty where there is no other.
+        is_edited: Whether that one is the same with other words, by its role and at least half of its words.
+        is_changed: Whether the last step concerns it.
+    """
 
     entry: PageEntry
+    other: str
+    is_edited: bool
     checkpoints: list[str]
     is_changed: bool
 
@@ -44,10 +57,8 @@ class PathBlock(Value, frozen=True, kw_only=True):
 
     Args:
         along: What is read: a branch, or a message that no branch has.
-        entries: The messages, the oldest first.
         first: The depth of the first one, counted from 0.
         count: The number of messages of the whole path.
-        selected: The message that the query names.
     """
 
     along: str
@@ -57,22 +68,35 @@ class PathBlock(Value, frozen=True, kw_only=True):
     selected: Message | None
 
 
+class PathSum(Value, frozen=True, kw_only=True):
+    """
+    What the messages of a path took, as far as they say: the last 200 of it, of which `counted` have figures.
+
+    `cost` is in dollars; `began_at` and `ended_at` are when the first and the last of them were written, in ms since the epoch.
+    """
+
+    messages: int
+    counted: int
+    tokens: int
+    cost: float
+    began_at: int
+    ended_at: int
+
+
 class ConversationPage(Value, frozen=True, kw_only=True):
     """
     A chat, and a part of one path through it.
 
     Args:
-        chat: The chat.
         branches: Its branches: the first 100, and besides these the active and the shown one.
-        branch_count: How many there are.
         branch: The branch whose path it is; None where no branch has the selected message.
-        part: A part of the path.
-        selected: The message that the query names.
+        depth: Its place on that path, counted from 0; None where none is selected.
+        row: The row of the graph at which it opens: that of the selected message, else of the last one of the path.
+        total: What the path took in sum; None where it has no messages.
+        holders: The branches that have it, the first 20; the one seen last first.
+        versions: Its versions, the first 20, itself among them.
         points: Where the chat forks, the first 50 places.
-        point_count: How many there are.
-        hits: Messages of the chat with the words that were sought.
         step: What happened last up to the moment that is shown, event by event; nothing for now.
-        live: The answers that are being written.
         plan: The runs that an edit of the selected message would make stale; None where there are none.
         message_actions: What can be done with the selected message; nothing where the caller may not write.
         chat_actions: What can be done with the chat, likewise.
@@ -84,6 +108,13 @@ class ConversationPage(Value, frozen=True, kw_only=True):
     branch: str | None
     part: PathBlock
     selected: Message | None
+    depth: int | None
+    row: int | None
+    position: int | None
+    total: PathSum | None
+    holders: list[str]
+    versions: list[Message]
+    version_count: int
     points: list[BranchPoint]
     point_count: int
     hits: list[SearchHit]
@@ -118,12 +149,16 @@ def chat(
     branches = reader.list_branches(chat_id)
     selected = _selected(call, chat_id, m)
     active = next((listed.name for listed in branches if listed.is_active), None)
-    shown = (branch or active) if selected is None else _branch_of(call, selected, branch)
-    step = _step(call, chat_id)
+    holders = [] if selected is None else [holder.name for holder in reader.branches_of(selected.id)]
+    shown = branch or active if selected is None else branch if branch in holders else next(iter(holders), None)
+    ids = [] if selected is None else reader.versions(selected.id).ids
+    step = [] if call.moment is None else last_commit(call, chat_id, call.reader.position)
+    names = {listed.number: listed.name for listed in branches}
     points = reader.list_branch_points(chat_id, limit=_POINTS)
-    of_message, of_chat = chat_actions(
-        call, chat_id, next((listed for listed in branches if listed.name == shown), None), selected
-    )
+    part, depth = _part(call, chat_id, shown, selected, first, step)
+    branch_shown = next((listed for listed in branches if listed.name == shown), None)
+    of_message, of_chat = chat_actions(call, chat_id, branch_shown, selected)
+    opened_at = m or (branch_shown and branch_shown.head_message_id)
     return ConversationPage(
         chat=shown_chat,
         branches=[
@@ -131,12 +166,19 @@ def chat(
         ],
         branch_count=len(branches),
         branch=shown,
-        part=_part(call, chat_id, shown, selected, first, step),
+        part=part,
         selected=selected,
+        depth=depth,
+        row=reader.get_row_numbers(chat_id, [opened_at])[opened_at] if opened_at else None,
+        position=None if selected is None else message_position(call.ledger, selected.id),
+        total=_sum_of(call, chat_id, part),
+        holders=holders[:_WAYS],
+        versions=[version for each in ids[:_WAYS] if (version := reader.get_message(each)) is not None],
+        version_count=len(ids),
         points=points.points,
         point_count=points.total,
         hits=list(reader.search(q, chat_id=chat_id, limit=_HITS)) if q.strip() else [],
-        step=[describe_event(recorded) for recorded in step],
+        step=[describe_event(recorded, names.get(getattr(recorded.body, "branch", -1))) for recorded in step],
         live=[]
         if call.moment is not None
         else [stream for stream in call.ledger.list_live(chat_id) if stream.status == "writing"],
@@ -159,7 +201,16 @@ def path(
     if call.reader.get_chat(chat_id) is None:
         raise ChatNotFoundError(chat_id)
     selected = _selected(call, chat_id, m)
-    return _block(call, chat_id, along or None, selected, first, rows, _step(call, chat_id))
+    step = [] if call.moment is None else last_commit(call, chat_id, call.reader.position)
+    return _block(call, chat_id, along or None, selected, first, rows, step)
+
+
+class Way(Value, frozen=True, kw_only=True):
+    """A message that answers the same one, when it was written, and how many messages its first branch has from it on."""
+
+    message: BranchPointChild
+    created_at: int
+    count: int
 
 
 class Ways(Value, frozen=True, kw_only=True):
@@ -167,7 +218,7 @@ class Ways(Value, frozen=True, kw_only=True):
 
     chat_id: str
     of: str
-    ways: list[BranchPointChild]
+    ways: list[Way]
     count: int
 
 
@@ -180,7 +231,15 @@ def ways(call: HttpCall, chat_id: str, *, m: str) -> Ways:
     after = row - 1 if row >= 0 else None
     points = call.reader.list_branch_points(chat_id, after=after, limit=1).points
     children = points[0].children if points and points[0].id == selected.parent_id else []
-    return Ways(chat_id=chat_id, of=selected.id, ways=children[:_WAYS], count=len(children))
+    # Of a path the number of a row is the depth of its message, and all ways on begin at the same depth.
+    depth = call.reader.get_rows(chat_id, along=selected.id, only="path", around=selected.id, limit=1).first
+    ways: list[Way] = []
+    for child in children[:_WAYS]:
+        message = call.reader.get_message(child.id)
+        branch = call.reader.get_branch(chat_id, child.branches[0]) if child.branches else None
+        count = 1 if branch is None else branch.message_count - depth
+        ways.append(Way(message=child, created_at=0 if message is None else message.created_at, count=count))
+    return Ways(chat_id=chat_id, of=selected.id, ways=ways, count=len(children))
 
 
 class EditedMessage(Value, frozen=True, kw_only=True):
@@ -219,24 +278,35 @@ def _plan(call: HttpCall, selected: Message | None) -> RegenerationPlan | None:
     return plan if plan.runs else None
 
 
-def _branch_of(call: HttpCall, selected: Message, wanted: str) -> str | None:
-    """The branch whose path through a message is shown."""
-    names = [branch.name for branch in call.reader.branches_of(selected.id)]
-    return wanted if wanted in names else next(iter(names), None)
-
-
 def _part(
     call: HttpCall, chat_id: str, branch: str | None, selected: Message | None, first: int | None, step: list[Recorded]
-) -> PathBlock:
-    """A part of a path: from a depth on, or with the selected message in its middle, or its end."""
+) -> tuple[PathBlock, int | None]:
+    """A part of a path, from a depth on, or with the selected message in its middle, or its end; and the depth of that message."""
     along = selected.id if branch is None and selected is not None else branch
-    if first is None:
-        # Of a path the number of rows is that of its messages.
-        around = None if selected is None else selected.id
-        window = call.reader.get_rows(chat_id, along=along, only="path", around=around, limit=1)
-        middle = window.total if selected is None else window.first
-        first = max(min(middle - _ROWS // 2, window.total - _ROWS), 0)
-    return _block(call, chat_id, along, selected, first, _ROWS, step)
+    # Of a path the number of rows is that of its messages.
+    around = None if selected is None else selected.id
+    window = call.reader.get_rows(chat_id, along=along, only="path", around=around, limit=1)
+    middle = window.total if selected is None else window.first
+    begin = max(min(middle - _ROWS // 2, window.total - _ROWS), 0) if first is None else first
+    block = _block(call, chat_id, along, selected, begin, _ROWS, step)
+    return block, None if selected is None else window.first
+
+
+def _sum_of(call: HttpCall, chat_id: str, part: PathBlock) -> PathSum | None:
+    begin = max(part.count - _SUMMED, 0)
+    page = call.reader.get_page(chat_id, along=part.along or None, first=begin, limit=_SUMMED)
+    messages = [entry.message for entry in page.entries]
+    if not messages:
+        return None
+    usages = [usage for message in messages if (usage := usage_of(message)) is not None]
+    return PathSum(
+        messages=len(messages),
+        counted=len(usages),
+        tokens=sum(tokens_of(usage) or 0 for usage in usages),
+        cost=sum(cost for usage in usages if isinstance(cost := usage.get("cost"), int | float)),
+        began_at=messages[0].created_at,
+        ended_at=messages[-1].created_at,
+    )
 
 
 def _block(
@@ -254,32 +324,33 @@ def _block(
     ids = [entry.message.id for entry in part.entries]
     for checkpoint in call.reader.list_checkpoints(chat_id, message_ids=ids):
         flags.setdefault(checkpoint.message_id, []).append(checkpoint.name)
-    return PathBlock(
-        along=part.branch or along or "",
-        entries=[
+    entries: list[PathEntry] = []
+    for entry in part.entries:
+        message, other = entry.message, _other(call, entry)
+        entries.append(
             PathEntry(
                 entry=entry,
-                checkpoints=flags.get(entry.message.id, []),
-                is_changed=entry.message.id in changed,
+                other="" if other is None else preview(other.shown, other.form),
+                is_edited=other is not None and other.name == message.name and is_like(other.text, message.text),
+                checkpoints=flags.get(message.id, []),
+                is_changed=message.id in changed,
             )
-            for entry in part.entries
-        ],
+        )
+    return PathBlock(
+        along=part.branch or along or "",
+        entries=entries,
         first=part.first,
         count=part.count,
         selected=selected,
     )
 
 
-def _step(call: HttpCall, chat_id: str) -> list[Recorded]:
-    """The events of the chat that were committed together last, up to the moment that the page shows."""
-    position = None if call.moment is None else last_position(call, chat_id, call.reader.position)
-    if position is None:
-        return []
-    events: list[Recorded] = []
-    # No commit has more events than that, so the last one of the chat begins after it.
-    for recorded in call.ledger.history(chat_id, after=max(position - MAX_COMMIT_EVENTS, 0), up_to=position):
-        events = [*events, recorded] if events and events[-1].event.rest else [recorded]
-    return events
+def _other(call: HttpCall, entry: PageEntry) -> Message | None:
+    ids = entry.versions.ids
+    if len(ids) < 2:
+        return None
+    at = ids.index(entry.message.id)
+    return call.reader.get_message(ids[at - 1] if at else ids[1])
 
 
 def file(call: HttpCall, chat_id: str, message_id: str, index: Annotated[int, msgspec.Meta(ge=0)]) -> Response:

@@ -1,44 +1,64 @@
-"""The page that compares two branches, checkpoints, messages or moments of a chat."""
+"""The page that compares two branches, checkpoints, messages or moments of chats, or the states of two threads."""
 
+from collections.abc import Callable
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import Final, Literal
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from chatledger.domain.context.estimate import rough_tokens
-from chatledger.domain.errors import ChatNotFoundError
+from chatledger.domain.draw.state_tree import StateNode, changed_names, messages_in, state_tree
+from chatledger.domain.errors import ChatNotFoundError, NotFoundError
 from chatledger.domain.values import Branch, Chat, Checkpoint, Message
+from chatledger.domain.versioned.record import VersionRecord
 from chatledger.domain.wire import Value
 
 from ...ledger.ledger import Ledger
+from ...ledger.thread_trace import agents_of, shown_values
+from ...ledger.threads import IndexedVersioned, Threads
 from ...ledger.view import LedgerView
+from ..http.problems import RequestError
 from ..http.routing import HttpCall, moment_of
 from ..places import find_place
-from .page import ExplorerPage
+from .page import ExplorerPage, refuse_moment
 from .rendering import tokens_of, usage_of
 
 _ROWS: Final = 100
 _CHOICES: Final = 100
 """So many branches, and so many checkpoints, are offered; any other one can be named."""
 
+_OTHERS: Final = 20
+"""So many other chats, and so many threads, are offered: those that changed last."""
+
+_MOST: Final = 1000
+"""Messages of each side that are read where two chats are compared: of one chat only what is not in common is."""
+
+_FOLDED: Final = 20
+_SPLITS: Final = 20
 _WORDS: Final = 500
 """The most words of a message that are compared: a comparison takes quadratic time."""
 
 _SIMILAR: Final = 0.3
 """The least similarity, from 0 to 1, of two messages that are shown as versions of one."""
 
-_NOW: Final = "@now"
+_CHAT, _THREAD, _NOW = "chat:", "thread:", "@now"
 
 
 class Side(Value, frozen=True, kw_only=True):
     """
-    One side: what was named, the message that it points to, and what its messages after the common part come to.
+    One side: what was named, what it points to, and what its messages after the common part come to.
 
-    `tokens` are estimated from the text; `used_tokens` and `cost` are what the messages themselves say, None where none does.
+    `head_message_id` is None for an empty branch; `chat` for a thread, whose newest checkpoint is `checkpoint_id` unless one was
+    named. `tokens` are estimated from the text; `used_tokens` and `cost` are what the messages themselves say, None where none does.
     """
 
     kind: str
     name: str
-    head_message_id: str | None
+    chat: Chat | None = None
+    thread_id: str | None = None
+    head_message_id: str | None = None
+    checkpoint_id: str | None = None
     messages: int
     tokens: int
     used_tokens: int | None
@@ -46,7 +66,7 @@ class Side(Value, frozen=True, kw_only=True):
 
 
 class DiffRow(Value, frozen=True, kw_only=True):
-    """The messages of both sides at one depth below the common part; `is_edit` where one is a version of the other."""
+    """A message of one side, the other one missing; or both, where one is a version of the other: then `is_edit`."""
 
     left: Message | None
     right: Message | None
@@ -54,84 +74,139 @@ class DiffRow(Value, frozen=True, kw_only=True):
 
 
 class Pointer(Value, frozen=True, kw_only=True):
-    """A branch or checkpoint that points elsewhere on the other side; None where it is not there."""
+    """
+    A branch or checkpoint that points elsewhere on the other side; None where it is not there.
+
+    `left_line` and `right_line` are how the messages begin that it points to.
+    """
 
     kind: Literal["branch", "checkpoint"]
     name: str
     left: str | None
     right: str | None
+    left_line: str = ""
+    right_line: str = ""
 
 
 class Diff(Value, frozen=True, kw_only=True):
     """
-    Two places of a chat and how they differ: in common, and row by row from where they part, the first 100 of them.
+    Two places and how they differ: in common, and row by row from where they part, the first 100 of them.
 
-    `pointers` are the branches and checkpoints that moved between two moments. `choices` names what can be
-    compared, the first 100 branches and checkpoints.
+    `chat` is that of the page; None where it is of none. `common` are the last messages that both have, at most 20 of
+    `common_messages`. `pointers` are the branches and checkpoints that moved between two moments, the first 100. Of two threads there is
+    `states`: the right state as a tree, with what differs from the left one, and the names of the values that do. `choices` names
+    what can be compared.
     """
 
-    chat: Chat
-    left: Side | None
-    right: Side | None
-    common: Message | None
-    common_messages: int
-    rows: list[DiffRow]
-    left_out: int
-    pointers: list[Pointer]
-    choices: list[str]
+    chat: Chat | None
+    left: Side | None = None
+    right: Side | None = None
+    common: tuple[Message, ...] = ()
+    common_messages: int = 0
+    rows: tuple[DiffRow, ...] = ()
+    left_out: int = 0
+    pointers: tuple[Pointer, ...] = ()
+    states: tuple[StateNode, ...] = ()
+    changed: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
-def diff(call: HttpCall, chat_id: str, *, left: str = "", right: str = "") -> Diff:
+def diff(call: HttpCall, chat_id: str, *, left: str = "", right: str = "", view: Literal["", "inline"] = "") -> Diff:
     """
-    Compare two places of a chat.
+    Compare two places of a chat, or one of it with another chat.
 
     Args:
         call: The request.
         chat_id: The chat.
         left: A branch, a checkpoint, the id of a message; or a moment, `@120` or `@2026-03-01T09:30:00Z`: then the head of the
-            branch that was active.
+            branch that was active. `chat:ID` or `chat:ID@PLACE` is another chat; `thread:ID` or `thread:ID@CHECKPOINT` a thread.
         right: Likewise; `@now` is the present.
+        view: How the page shows it.
     """
+    del view
     chat = call.reader.get_chat(chat_id)
     if chat is None:
         raise ChatNotFoundError(chat_id)
-    names = [branch.name for branch in call.reader.list_branches(chat_id)[:_CHOICES]]
-    names += [checkpoint.name for checkpoint in call.reader.list_checkpoints(chat_id)[:_CHOICES]]
-    choices = list(dict.fromkeys(names))
+    return _compared(call, chat, left, right)
+
+
+def compare(call: HttpCall, *, left: str = "", right: str = "", view: Literal["", "inline"] = "") -> Diff:
+    """Compare two chats or two threads: `chat:ID`, `chat:ID@PLACE`, `thread:ID` or `thread:ID@CHECKPOINT`."""
+    del view
+    return _compared(call, None, left, right)
+
+
+def _compared(call: HttpCall, chat: Chat | None, left: str, right: str) -> Diff:
+    named = Diff(chat=chat, choices=_choices(call, chat))
     if not left or not right:
-        return Diff(
-            chat=chat,
-            left=None,
-            right=None,
-            common=None,
-            common_messages=0,
-            rows=[],
-            left_out=0,
-            pointers=[],
-            choices=choices,
-        )
-    ends = [_End(call, chat_id, name) for name in (left, right)]
-    common, common_count, only = _parted(call.reader, ends)
-    pairs = list(zip_longest(*only))
+        return named
+    if left.startswith(_THREAD) and right.startswith(_THREAD):
+        return _states(call, named, left, right)
+    if left.startswith(_THREAD) or right.startswith(_THREAD):
+        raise RequestError(422, "a thread is compared with a thread, a chat with a chat", name="InvalidValueError")
+    ends = [_end_of(call, chat, name) for name in (left, right)]
+    parting = _parted(call.reader, *ends) if ends[0].chat_id == ends[1].chat_id else _parted_chats(call.reader, *ends)
+    rows = [row for pair in zip_longest(*parting.only) for row in _rows_of(*pair)]
     return Diff(
         chat=chat,
-        left=_side(ends[0], only[0]),
-        right=_side(ends[1], only[1]),
-        common=common,
-        common_messages=common_count,
-        rows=[_diff_row(*pair) for pair in pairs[:_ROWS]],
-        left_out=max(len(pairs) - _ROWS, 0),
+        left=_side(call.reader, ends[0], parting.only[0]),
+        right=_side(call.reader, ends[1], parting.only[1]),
+        common=tuple(parting.common),
+        common_messages=parting.common_count,
+        rows=tuple(rows[:_ROWS]),
+        left_out=max(len(rows) - _ROWS, 0),
         # Between two branches of one moment nothing has moved.
-        pointers=_moved(*ends) if all(end.is_moment for end in ends) else [],
-        choices=choices,
+        pointers=_moved(call.reader, *ends) if all(end.is_moment for end in ends) else (),
+        choices=named.choices,
     )
+
+
+def _choices(call: HttpCall, chat: Chat | None) -> tuple[str, ...]:
+    """Return what can be named: places of the chat, and other chats and threads."""
+    names: list[str] = []
+    if chat is not None:
+        names += [branch.name for branch in call.reader.list_branches(chat.id)[:_CHOICES]]
+        names += [checkpoint.name for checkpoint in call.reader.list_checkpoints(chat.id)[:_CHOICES]]
+        names.append(_NOW)
+    names += [
+        _CHAT + other.id for other in call.reader.list_chats(limit=_OTHERS) if chat is None or other.id != chat.id
+    ]
+    if call.moment is None:
+        names += [_THREAD + info.thread_id for info in call.ledger.list_threads(limit=_OTHERS).threads]
+    return tuple(dict.fromkeys(names))
+
+
+def _end_of(call: HttpCall, chat: Chat | None, name: str) -> "_End":
+    """Return the place that a name means: of the chat of the page, or of another one."""
+    if not name.startswith(_CHAT):
+        if chat is None:
+            msg = f"{name!r} is of no chat: name chat:ID, chat:ID@PLACE or thread:ID"
+            raise RequestError(422, msg, name="InvalidValueError")
+        return _End(call, chat.id, name, name)
+    chat_id, place = _split(name.removeprefix(_CHAT), lambda text: call.reader.get_chat(text) is not None)
+    if call.reader.get_chat(chat_id) is None:
+        raise ChatNotFoundError(chat_id)
+    return _End(call, chat_id, place or _active(call.reader, chat_id), name)
+
+
+def _split(text: str, is_id: Callable[[str], bool]) -> tuple[str, str]:
+    """Return the id that a text begins with, and the place after `@`. An id may have that too: the longest that there is counts."""
+    ends = [len(text), *(at for at in range(len(text) - 1, 0, -1) if text[at] == "@")]
+    end = next((end for end in ends[:_SPLITS] if is_id(text[:end])), len(text))
+    return text[:end], text[end + 1 :]
+
+
+def _active(reader: Ledger | LedgerView, chat_id: str) -> str:
+    branch = reader.get_active_branch(chat_id)
+    assert branch is not None, "a chat has its active branch"
+    return branch.name
 
 
 class _End:
     """One side of a comparison, and the message that it points to; of a moment also its branches and checkpoints."""
 
-    def __init__(self, call: HttpCall, chat_id: str, name: str) -> None:
-        self.name, self.is_moment = name, name.startswith("@")
+    def __init__(self, call: HttpCall, chat_id: str, name: str, shown: str) -> None:
+        self.chat_id, self.name, self.is_moment = chat_id, shown, name.startswith("@")
         self.branches: list[Branch] = []
         self.checkpoints: list[Checkpoint] = []
         if not self.is_moment:
@@ -160,45 +235,88 @@ class _End:
         return heads
 
 
-def _moved(left: _End, right: _End) -> list[Pointer]:
+def _moved(reader: Ledger | LedgerView, left: _End, right: _End) -> tuple[Pointer, ...]:
     before, after = left.pointers(), right.pointers()
-    return [
+    moved = [
         Pointer(kind=kind, name=name, left=before.get((kind, name)), right=after.get((kind, name)))
         for kind, name in dict.fromkeys([*before, *after])
         if (kind, name) not in before or (kind, name) not in after or before[kind, name] != after[kind, name]
-    ]
+    ][:_ROWS]
+    ids = {head for pointer in moved for head in (pointer.left, pointer.right) if head is not None}
+    lines = {head: message.line for head in ids if (message := reader.get_message(head)) is not None}
+    return tuple(
+        msgspec.structs.replace(
+            pointer, left_line=lines.get(pointer.left or "", ""), right_line=lines.get(pointer.right or "", "")
+        )
+        for pointer in moved
+    )
 
 
-def _parted(reader: Ledger | LedgerView, ends: list[_End]) -> tuple[Message | None, int, list[list[Message]]]:
-    """The last common message, how many are common, and what each side has after it."""
-    heads = [end.head for end in ends]
+class _Parting(NamedTuple):
+    """Parting of two paths: the last messages that both have, how many they are, and what each has after them."""
+
+    common: list[Message]
+    common_count: int
+    only: tuple[list[Message], list[Message]]
+
+
+def _parted(reader: Ledger | LedgerView, left: _End, right: _End) -> _Parting:
+    """Return where two paths of one chat part; costs what is not in common."""
     # An empty branch has nothing in common with any other.
-    if heads[0] is None or heads[1] is None:
-        return None, 0, [[] if head is None else reader.get_chain(head) for head in heads]
-    divergence = reader.diff(heads[0], heads[1])
-    return divergence.common, divergence.common_count, [divergence.only_a, divergence.only_b]
+    if left.head is None or right.head is None:
+        only = [[] if end.head is None else reader.get_chain(end.head) for end in (left, right)]
+        return _Parting([], 0, (only[0], only[1]))
+    divergence = reader.diff(left.head, right.head)
+    common = [] if divergence.common is None else reader.get_chain(divergence.common.id, limit=_FOLDED)
+    return _Parting(common, divergence.common_count, (divergence.only_a, divergence.only_b))
 
 
-def _diff_row(left: Message | None, right: Message | None) -> DiffRow:
-    is_edit = False
-    if left is not None and right is not None and left.name == right.name:
+def _parted_chats(reader: Ledger | LedgerView, left: _End, right: _End) -> _Parting:
+    """Return where paths of two chats part, whose messages are the same where they are copies, or say the same."""
+    paths = [_path(reader, end) for end in (left, right)]
+    count = next(
+        (at for at, pair in enumerate(zip(*paths, strict=False)) if not _is_same(*pair)),
+        min(len(path) for path in paths),
+    )
+    return _Parting(paths[0][max(count - _FOLDED, 0) : count], count, (paths[0][count:], paths[1][count:]))
+
+
+def _path(reader: Ledger | LedgerView, end: _End) -> list[Message]:
+    if end.head is None:
+        return []
+    return [entry.message for entry in reader.get_page(end.chat_id, along=end.head, first=0, limit=_MOST).entries]
+
+
+def _is_same(left: Message, right: Message) -> bool:
+    return (left.copied_from or left.id) == (right.copied_from or right.id) or (left.name, left.text) == (
+        right.name,
+        right.text,
+    )
+
+
+def _rows_of(left: Message | None, right: Message | None) -> list[DiffRow]:
+    """Return the rows of the messages of both sides at one depth below the common part."""
+    if left is not None and right is not None:
         is_annotated = right.id == _replacement(left) or left.id == _replacement(right)
         words = SequenceMatcher(None, left.text.split()[:_WORDS], right.text.split()[:_WORDS])
-        is_edit = is_annotated or words.quick_ratio() >= _SIMILAR
-    return DiffRow(left=left, right=right, is_edit=is_edit)
+        if left.name == right.name and (is_annotated or words.quick_ratio() >= _SIMILAR):
+            return [DiffRow(left=left, right=right, is_edit=True)]
+    alone = [DiffRow(left=left, right=None, is_edit=False)] if left is not None else []
+    return alone + ([DiffRow(left=None, right=right, is_edit=False)] if right is not None else [])
 
 
 def _replacement(message: Message) -> str | None:
     return None if message.annotation is None else message.annotation.replaced_by
 
 
-def _side(end: _End, messages: list[Message]) -> Side:
+def _side(reader: Ledger | LedgerView, end: _End, messages: list[Message]) -> Side:
     usages = [usage for message in messages if (usage := usage_of(message)) is not None]
     tokens = [count for usage in usages if (count := tokens_of(usage)) is not None]
     costs = [float(cost) for usage in usages if isinstance(cost := usage.get("cost"), int | float)]
     return Side(
         kind=end.kind,
         name=end.name,
+        chat=reader.get_chat(end.chat_id),
         head_message_id=end.head,
         messages=len(messages),
         tokens=sum(rough_tokens(message.text) for message in messages),
@@ -207,4 +325,60 @@ def _side(end: _End, messages: list[Message]) -> Side:
     )
 
 
-PAGES: Final = (ExplorerPage("/c/{chat_id}/diff", diff, "diff.html"),)
+def _states(call: HttpCall, named: Diff, left: str, right: str) -> Diff:
+    """Compare the states of two threads, or of two checkpoints."""
+    refuse_moment(call)
+    (before, old), (after, new) = _state_of(call, left), _state_of(call, right)
+    tree = state_tree(new, old)
+    return Diff(
+        chat=named.chat,
+        left=before,
+        right=after,
+        states=tuple(tree),
+        changed=tuple(changed_names(tree)),
+        choices=named.choices,
+    )
+
+
+def _state_of(call: HttpCall, name: str) -> tuple[Side, dict[str, Any]]:
+    """Return a thread, or one of its checkpoints, as a side, and the values of its state."""
+
+    def is_thread(text: str) -> bool:
+        with Threads(call.ledger).reading(text) as thread:
+            return thread.record is not None
+
+    key, checkpoint_id = _split(name.removeprefix(_THREAD), is_thread)
+    with Threads(call.ledger).reading(key) as thread:
+        record = _checkpoint_of(thread, checkpoint_id)
+        if record is None:
+            msg = f"there is no thread {key!r}, or it has no checkpoint {checkpoint_id or 'yet'!r}"
+            raise NotFoundError(msg)
+        values = shown_values(thread, record)
+    side = Side(
+        kind="thread",
+        name=name,
+        thread_id=key,
+        checkpoint_id=record.id,
+        messages=len(messages_in(values)),
+        tokens=0,
+        used_tokens=None,
+        cost=None,
+    )
+    return side, values
+
+
+def _checkpoint_of(thread: IndexedVersioned, checkpoint_id: str) -> VersionRecord | None:
+    if thread.record is None:
+        return None
+    names = agents_of(thread.lines())
+    if checkpoint_id:
+        records = (thread.version(name, checkpoint_id) for name in names)
+        return next((record for record in records if record is not None and record.skeleton is None), None)
+    newest = filter(None, map(thread.newest, names))
+    return max(newest, key=lambda record: (record.stored_at, record.id), default=None)
+
+
+PAGES: Final = (
+    ExplorerPage("/c/{chat_id}/diff", diff, "diff.html"),
+    ExplorerPage("/compare", compare, "diff.html"),
+)

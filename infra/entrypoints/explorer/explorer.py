@@ -1,7 +1,8 @@
 """The contract `explorer`: its pages, static files and errors as routes of the application."""
 
+import re
 from typing import Any, Final, cast
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
@@ -9,51 +10,46 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as PathRoute
 
+from chatledger.domain.draw.event_words import TYPES
+from chatledger.domain.errors import ChatNotFoundError
 from chatledger.domain.wire import encode_json
 
+from ...ledger.links import SHARED
+from ..agent_steps import duration
 from ..http.access import Principal
 from ..http.contract import Contract
 from ..http.problems import RequestError, answer_problem, problem_of
 from ..http.routing import JSON, POSITION, HttpCall, Route
 from ..http.service import Service
+from . import agents, chat, chats, diff, log, palette, person, proof, search, sharing, state, steps, thread
 from .actions import ACTIONS
-from .agents import PAGES as AGENTS
-from .chat import PAGES as CHAT
-from .chats import PAGES as CHATS
-from .diff import PAGES as DIFF
-from .doing import form_route
+from .chats import LATELY
 from .links import EntryLinks
-from .log import PAGES as LOG
-from .markup import changed_words, edited_words, icon, json_code, marked
-from .page import HTML, TWIN, ExplorerPage, answer_text, iso_time, path_to, shown_time, with_rooted_paths
-from .proof import PAGES as PROOF
-from .rendering import blocks_of, figures_of, paired, role_of
-from .search import PAGES as SEARCH
+from .markup import changed_words, copied, edited_words, icon, json_code, marked
+from .offers import commands_route, form_route
+from .page import HTML, TWIN, ExplorerPage, ago, answer_text, clock, moment_ms, path_to, with_rooted_paths
+from .rendering import blocks_of, figures_of, of_state, paired, role_of
 from .sessions import Sessions, new_session_key
+from .shared import SharedChats
 from .signing_in import SIGN_IN, SIGN_OUT, SigningIn, check_origin
-from .state import PAGES as STATE
 from .static_files import ICON, PREFIX, StaticFiles
-from .steps import PAGES as STEPS
-from .thread import PAGES as THREAD
 from .thread import planned_statuses, statuses_of
 
-PAGES: Final[tuple[ExplorerPage, ...]] = (*CHATS, *CHAT, *STEPS, *DIFF, *SEARCH, *AGENTS, *THREAD, *STATE, *LOG, *PROOF)
+_MODULES: Final = (chats, chat, sharing, steps, diff, agents, thread, state, search, log, proof, person, palette)
+PAGES: Final[tuple[ExplorerPage, ...]] = tuple(page for module in _MODULES for page in module.PAGES)
 """All pages, in the order of the navigation."""
 
 _THEMES: Final = frozenset({"light", "dark"})
 _THEME: Final = "chatledger-theme"
 _RAW: Final = "chatledger-raw"
+_FAULT: Final = 500
 _COMPACT: Final = "chatledger-compact"
+_SENTENCE: Final = re.compile(r"((?:\S+ ){3,}?[^;:]+?)(?:; |: )(.+)", re.DOTALL)
+"""Sentence that helps, of four words or more, and after it what holds and what to do."""
 
 
 class Explorer:
-    """
-    The pages of a server.
-
-    Args:
-        service: What all routes share.
-        sessions: Of the browsers.
-    """
+    """The pages of a server."""
 
     def __init__(self, service: Service, sessions: Sessions) -> None:
         self._service, self._sessions, self._static = service, sessions, StaticFiles()
@@ -66,8 +62,8 @@ class Explorer:
             lstrip_blocks=True,
         )
         filters: dict[str, Any] = {
-            "time": shown_time,
-            "iso": iso_time,
+            "ago": ago,
+            "clock": clock,
             "blocks": blocks_of,
             "figures": figures_of,
             "role": role_of,
@@ -75,14 +71,20 @@ class Explorer:
             "json": json_code,
             "statuses": statuses_of,
             "planned": planned_statuses,
+            "of_state": of_state,
         }
         functions: dict[str, Any] = {
             "static": self._static.path,
+            "script": self._static.script,
             "url": _url,
             "has_page": _BY_NAME.__contains__,
             "changed_words": changed_words,
+            "copied": copied,
+            "duration": duration,
             "edited_words": edited_words,
             "icon": icon,
+            "LATELY": LATELY,
+            "TYPES": TYPES,
             "paired": paired,
         }
         self._templates.filters.update(filters)
@@ -91,18 +93,20 @@ class Explorer:
     def paths(self) -> list[BaseRoute]:
         """Return the routes, and let errors on their paths be pages."""
         service = self._service
-        service.open_prefixes += (PREFIX + "/", ICON, SIGN_IN, SIGN_OUT)
+        service.open_prefixes += (PREFIX + "/", ICON, SIGN_IN, SIGN_OUT, SHARED)
         service.by_session = self._sessions.principal
         for path in (SIGN_IN, SIGN_OUT):
             service.error_forms[path.strip("/")] = self.answer_error
         # Also on paths that no contract has: a mistyped address in a browser answers with a page.
         service.error_form_of_strays = self.answer_error
         forms = [form_route(name, kind, self._sessions) for name, kind in ACTIONS.items()]
-        routes = [*forms, *(route for page in PAGES for route in page.routes())]
+        commands = [commands_route(name, kind) for name, kind in ACTIONS.items()]
+        routes = [*forms, *commands, *(route for page in PAGES for route in page.routes())]
         return [
             PathRoute(PREFIX + "/{version}/{name}", self._static.answer),
             PathRoute(ICON, self._static.answer_icon),
             *self._signing_in.paths(),
+            *SharedChats(service, self._render).paths(),
             *Contract("", routes, self._encode, self.answer_error, self._begin).paths(service),
         ]
 
@@ -136,7 +140,31 @@ class Explorer:
         problem = problem_of(error)
         if problem["status"] == 401 and not self._sessions.is_open:
             return self._signing_in.ask(request)
-        body = self._render(request, "error.html", problem=problem)
+        # The sentence that helps is the heading; what the class of the error says is for programs.
+        said = problem.get("detail") or problem["title"]
+        is_read = request.method in {"GET", "HEAD"}
+        if is_read and problem["status"] == _FAULT:  # what is said of it to programs is about what they wrote
+            said = "This page could not be made: the server's log says what happened"
+        if isinstance(error, ChatNotFoundError) and "at" in request.query_params:
+            said = (
+                f"there was no chat {error.chat_id!r} in the ledger at that moment; its messages may be older, as those of an "
+                "import are. What was deleted since is not shown either"
+            )
+        sentence = _SENTENCE.match(said)
+        heading, rest = sentence.groups() if sentence else (said, "")
+        body = self._render(
+            request,
+            "error.html",
+            problem=problem,
+            heading=heading[:1].upper() + heading[1:],
+            rest=rest[:1].upper() + rest[1:],
+            is_read=is_read,
+            chat_id=unquote(request.path_params.get("chat_id", "")) if problem["status"] == 404 else "",
+            path=str(request.url.replace(scheme="", netloc="")),
+            now=str(request.url.remove_query_params("at").replace(scheme="", netloc=""))
+            if "at" in request.query_params
+            else "",
+        )
         headers: dict[str, str] = getattr(error, "headers", None) or {}
         return answer_text(request, body, HTML, headers | {"Cache-Control": "no-store"}, problem["status"])
 
@@ -159,6 +187,8 @@ class Explorer:
             is_raw=request.query_params.get("raw", request.cookies.get(_RAW, "")) == "1",
             is_compact=request.cookies.get(_COMPACT, "") == "1",
             at=None if call is None or call.moment is None else call.sent("at"),
+            at_ms=None if call is None else moment_ms(call),
+            waiting=0 if call is None else call.ledger.count_threads()["waits"],
             position=None if call is None or call.moment is not None else call.position,
             twin=_twin_of(request),
             csrf=None if session is None else session.csrf,
@@ -168,14 +198,7 @@ class Explorer:
 
 
 def explorer_paths(service: Service, session_key: bytes | None, links: EntryLinks | None) -> list[BaseRoute]:
-    """
-    Return the routes of the explorer.
-
-    Args:
-        service: What all routes share.
-        session_key: Seals the cookies of sessions; they end with this process when None.
-        links: The links that let browsers in; None where keys do, or nobody is asked.
-    """
+    """Return the routes of the explorer; sessions end with this process where no key is given, and links let in where there are some."""
     return Explorer(service, Sessions(service, session_key or new_session_key(), links)).paths()
 
 

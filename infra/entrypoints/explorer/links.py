@@ -15,11 +15,8 @@ class EntryLinks:
     The links of a server, one after the other: using one makes the next.
 
     Args:
-        secret: What they are made from; new for each start of the server.
-        address: Of the first page, such as `http://127.0.0.1:8230/`.
         folder: Where the processes of one server mark which links were used; None for a single process.
         tell: Called with the next link when one was used.
-        user_id: The user that browsers act as that came by a link; None for everybody.
     """
 
     def __init__(

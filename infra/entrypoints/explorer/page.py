@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -42,8 +43,6 @@ class ExplorerPage(Route):
     Every page takes `at` from the query, a position or a time: then the call's `reader` is the ledger as of it.
 
     Args:
-        path: Below the root, with the names of its parts in braces.
-        handler: Reads what the page shows. It runs in a worker thread.
         template: The file of the template; without one it answers with a `Response` that the function makes, or with the JSON.
         title: The entry in the navigation; None for none.
         twin: The path of the JSON, where it is not that of the page with `.json`.
@@ -74,14 +73,17 @@ class ExplorerPage(Route):
 
 
 def refuse_moment(call: HttpCall) -> None:
-    """
-    Refuse to show the past on a page that has none.
-
-    Raises:
-        RequestError: The query has a moment.
-    """
+    """Refuse to show the past on a page that has none."""
     if call.moment is not None:
         raise RequestError(422, "agents are shown as they are now; leave `at` out", name="InvalidValueError")
+
+
+def moment_ms(call: HttpCall) -> int | None:
+    """Return when the moment of a call was; None for now, and where its event is erased or not for the caller to see."""
+    if isinstance(call.moment, datetime):
+        return int(call.moment.timestamp() * 1000)
+    event = next(iter(call.ledger.history(after=call.moment - 1, up_to=call.moment)), None) if call.moment else None
+    return None if event is None else event.occurred_at
 
 
 def answer_text(request: Request, body: bytes, media_type: str, headers: dict[str, str], status: int = 200) -> Response:
@@ -94,7 +96,7 @@ def answer_text(request: Request, body: bytes, media_type: str, headers: dict[st
 
 
 _TAG: Final = re.compile(r"<[a-zA-Z][^<>]*>")
-_OWN_PATH: Final = re.compile(r'(?<=[ \n])((?:href|src|action|data-live|data-verify)=")(?=/(?!/))')
+_OWN_PATH: Final = re.compile(r'(?<=[ \n])((?:href|src|action|data-live|data-verify|data-answer)=")(?=/(?!/))')
 
 
 def rooted(request: Request, path: str) -> str:
@@ -121,11 +123,17 @@ def path_to(path: str, **parts: str) -> str:
     return path
 
 
-def shown_time(at_ms: int, *, seconds: bool = False) -> str:
-    """Return a time for readers, in UTC: `2026-03-01 09:30`."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M" + (":%S" if seconds else ""))
+def ago(at_ms: int) -> Markup:
+    """Return a time, to be told by how long ago it was; in UTC, `2026-03-01 09:30 UTC`, until a script knows the reader's clock."""
+    return _time(at_ms, "data-relative", "%Y-%m-%d %H:%M UTC")
 
 
-def iso_time(at_ms: int) -> str:
-    """Return a time for programs: `2026-03-01T09:30:00.000Z`."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def clock(at_ms: int) -> Markup:
+    """Return a time, to be told to the second by the reader's clock; in UTC until a script knows it."""
+    return _time(at_ms, "data-clock", "%Y-%m-%d %H:%M:%S UTC")
+
+
+def _time(at_ms: int, told: str, form: str) -> Markup:
+    time = datetime.fromtimestamp(at_ms / 1000, UTC)
+    exact = time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return Markup('<time {} datetime="{}">{}</time>').format(told, exact, time.strftime(form))

@@ -29,11 +29,11 @@ class Proof(Value, frozen=True, kw_only=True):
 
 def proof(call: HttpCall, *, verify: bool = False) -> Proof:
     """Read where the log ends; with `verify`, check all of it first."""
-    may_verify = _may_verify(call)
+    may_verify = may_see_all(call)
     verified: Verification | None = None
     problem: dict[str, Any] | None = None
     if verify:
-        _require(call)
+        require_all(call)
         try:
             verified = call.ledger.verify()
         except (ChainIntegrityError, CorruptStateError) as error:
@@ -57,24 +57,25 @@ def message_proof(call: HttpCall, *, message: str) -> Response:
     """Prove that a message is there now; the proof as a file."""
     key = _key(call)
     if call.ledger.get_message(message) is None:
-        msg = f"there is no message {message!r}"
-        raise RequestError(404, msg, name="MessageNotFoundError")
+        raise RequestError(404, f"there is no message {message!r}", name="MessageNotFoundError")
     proven = call.ledger.prove(message, call.ledger.anchor(key))
     return _file(f"proof-{proven.anchor.position}.json", proven.to_json())
 
 
-def _may_verify(call: HttpCall) -> bool:
+def may_see_all(call: HttpCall) -> bool:
+    """Return whether the caller may what concerns the chats of everybody."""
     return call.principal.user_id is None and call.principal.may("admin")
 
 
-def _require(call: HttpCall) -> None:
-    if not _may_verify(call):
+def require_all(call: HttpCall) -> None:
+    """Refuse who may not what concerns the chats of everybody. Raises `RequestError`."""
+    if not may_see_all(call):
         msg = "this reads the chats of everybody: it needs the scope 'admin', and a key that is not one user's"
         raise RequestError(403, msg, name="AccessDeniedError")
 
 
 def _key(call: HttpCall) -> bytes:
-    _require(call)
+    require_all(call)
     key = call.service.anchor_key
     if key is None:
         msg = "this server signs nothing: it has no key; start it with --anchor-key"

@@ -10,18 +10,22 @@ import msgspec
 from markupsafe import Markup
 from starlette.responses import Response
 
-from chatledger.domain.forms import reading
+from chatledger.domain.forms import langchain, reading
 from chatledger.domain.forms.items import ASSISTANT, Refusal, Result, Text
 from chatledger.domain.forms.plain import compact, object_at, text_at
 from chatledger.domain.forms.ui import DYNAMIC_TOOL, STEP_START, TOOL_PREFIX
 from chatledger.domain.forms.writing import result_text
 from chatledger.domain.values import UI, Message
+from chatledger.domain.wire import iso
 
 from .markup import as_said, is_followed, is_shown_image, json_code, markdown
 from .page import SAFE_HEADERS
 
 _ROLES: Final = frozenset({"user", "assistant", "system", "tool"})
 _PREPARING: Final = "input-streaming"
+_MOST_LINES: Final = 40
+"""Longer texts are cut on the screen until somebody asks for the rest."""
+
 _MOST_OF_A_LINE: Final = 200
 """Characters of arguments and results in the line of a call; the widest window has room for fewer."""
 
@@ -35,6 +39,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         kind: `text`, `refusal`, `reasoning`, `tool`, `image`, `file`, `source` or `data`: how the template shows it.
         html: What it says.
+        lines: How many the text has, where these are too many to be shown at once; else 0.
         title: The name of a tool, a file or a source, or what kind of data it is.
         detail: The id of a call, or the media type of a file.
         index: Of the part in the message, by which its file is asked for.
@@ -49,6 +54,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     html: Markup = Markup()
+    lines: int = 0
     title: str = ""
     detail: str = ""
     index: int = 0
@@ -73,11 +79,10 @@ def blocks_of(message: Message, *, is_raw: bool = False) -> list[Block]:
     Only what assistants wrote is Markdown. What users, tools and systems said is shown as they said it: formatting would show
     `2*3*4` as 234, and pasted code without its indentation. A message of no known form, or that cannot be read as the form it
     names, is one block with its JSON.
-
-    Args:
-        message: The message.
-        is_raw: Whether what assistants wrote is shown as it is, too.
     """
+    if (why := message.redacted) is not None and isinstance(message.shown, str):
+        facts = [f"redacted {iso(why.at)}", f"by {why.by}" if why.by else "", why.reason or ""]
+        return [Block(kind="data", title=", ".join(filter(None, facts)), html=as_said(message.shown))]
     items = reading.items_of(message.form, message.data, message.name, message)
     is_read = reading.known_form(message.form) is not None and all(item.source is message for item in items)
     if not is_read and not isinstance(message.data, str | None):
@@ -86,6 +91,46 @@ def blocks_of(message: Message, *, is_raw: bool = False) -> list[Block]:
     form = as_said if is_raw or role_of(message) != ASSISTANT else markdown
     shown = (_block(index, part, refusals, form) for index, part in enumerate(message.parts))
     return [block for block in shown if block is not None]
+
+
+_ROLES_OF_TYPES: Final = {
+    "AIMessageChunk": "ai",
+    "HumanMessageChunk": "human",
+    "SystemMessageChunk": "system",
+    "ToolMessageChunk": "tool",
+}
+_NAMES: Final = {"human": "user", "ai": ASSISTANT}
+
+
+def as_message(fields: Mapping[str, Any], place: int) -> Message:
+    """Return a message of an agent's state, which is LangChain's or has a role, as one that can be shown; its id is its place."""
+    kind = fields.get("type")
+    kind = _ROLES_OF_TYPES.get(str(kind), kind)
+    if "role" in fields or kind not in langchain.TYPES:
+        return Message(
+            id=str(place), name=str(fields.get("role", kind)), data=dict(fields), created_at=0, form="openai"
+        )
+    usage, details = fields.get("usage_metadata"), fields.get("response_metadata")
+    model = cast("dict[str, Any]", details).get("model_name") if isinstance(details, dict) else None
+    return Message(
+        id=str(place),
+        name=_NAMES.get(str(kind), str(kind)),
+        agent_id=fields.get("name") or None,
+        data={"type": kind, "data": dict(fields)},
+        created_at=0,
+        form=langchain.NAME,
+        notes={"usage": usage, "model": model} if isinstance(usage, dict) else None,
+    )
+
+
+def of_state(blocks: Sequence[Block]) -> list[Block]:
+    """Return blocks of a message in a state: files that lie in it have no address, only names, and nobody knows how long a call took."""
+    return [
+        msgspec.structs.replace(block, kind="named", title=block.title or block.kind.capitalize())
+        if block.kind in {"image", "file"} and block.address is None
+        else msgspec.structs.replace(block, took_ms=None)
+        for block in blocks
+    ]
 
 
 def paired(messages: Sequence[Message], *, is_raw: bool) -> dict[str, list[Block]]:
@@ -169,7 +214,7 @@ def tokens_of(usage: Mapping[str, Any]) -> int | None:
 
 def role_of(message: Message) -> str:
     """Return the role by which a message is styled: `user`, `assistant`, `system`, `tool` or `other`."""
-    role = reading.role_of(message.form, message.data, message.name)
+    role = message.role
     return role if role in _ROLES else "other"
 
 
@@ -181,7 +226,17 @@ def _block(index: int, part: Any, refusals: set[str], form: Callable[[str], Mark
     if kind == STEP_START:
         return None
     if kind == "text" and text is not None:
-        return Block(kind="refusal" if text in refusals else "text", html=form(text), index=index) if text else None
+        lines = text.count("\n") + 1
+        return (
+            Block(
+                kind="refusal" if text in refusals else "text",
+                html=form(text),
+                lines=lines if lines > _MOST_LINES else 0,
+                index=index,
+            )
+            if text
+            else None
+        )
     if kind == "reasoning" and text is not None:
         return Block(kind="reasoning", html=form(text), index=index) if text else None
     if kind == DYNAMIC_TOOL or kind.startswith(TOOL_PREFIX):

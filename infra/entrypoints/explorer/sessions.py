@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from chatledger.domain.errors import ConfigurationError
 
-from ..http.access import EVERYBODY, Principal
+from ..http.access import EVERYBODY, LOCAL_USER, Principal
 from ..http.problems import RequestError
 from ..http.service import Service
 from .links import EntryLinks
@@ -42,9 +42,7 @@ class Session(msgspec.Struct, frozen=True):
     """
     The content of a session's cookie, readable for the server only.
 
-    Args:
-        key: The key or token that was shown, which is looked at anew with each request; None for a link.
-        csrf: The token that requests that change something carry in a header, as pages of other servers cannot read it.
+    `key` is what was shown, looked at anew with each request, None for a link; `csrf` what requests that change something carry.
     """
 
     key: str | None
@@ -56,11 +54,9 @@ class Sessions:
     Signs browsers in and knows them again.
 
     Args:
-        service: What all routes share.
         key: Seals the cookies, as `Fernet.generate_key` makes it. With the same one, sessions hold across restarts and in all
             processes.
         links: The links that let browsers in; None where keys do, or nobody is asked.
-        now: The time, in whole seconds since the epoch.
     """
 
     def __init__(
@@ -88,12 +84,7 @@ class Sessions:
         return session if (session.key is None) == (self.links is not None) else None
 
     async def principal(self, request: Request) -> Principal | None:
-        """
-        Return the caller by the session of a request; None where it has none that holds.
-
-        Raises:
-            RequestError: It changes something, and does not prove that a page of this server sent it.
-        """
+        """Return the caller by the session of a request; None where it has none that holds. Refuses changes that no page of ours sent."""
         session = self.session_of(request)
         if session is None:
             return None
@@ -103,19 +94,16 @@ class Sessions:
         return principal
 
     def check_proof(self, session: Session | None, proof: str) -> None:
-        """
-        Check that a request that changes something was sent by a page of this server.
-
-        Raises:
-            RequestError: It has a session, but not what only the pages of that know.
-        """
+        """Refuse a request that changes something, has a session, and not what only the pages of that know."""
         if session is not None and not hmac.compare_digest(proof.encode(), session.csrf.encode()):
             msg = f"a request with a session that changes something needs the header {CSRF_HEADER}; load the page again"
             raise RequestError(403, msg, name="CsrfError")
 
     def _visitor(self) -> Principal:
         user_id = None if self.links is None else self.links.user_id
-        return EVERYBODY if user_id is None else Principal(user_id, name=user_id)
+        # Who came by a link sits at this machine; on a server that lets everybody in, nobody knows who acts.
+        name = LOCAL_USER if user_id is None else user_id
+        return EVERYBODY if self.links is None else Principal(user_id, name=name)
 
     def begin_by_link(self, request: Request, response: Response, token: str) -> bool:
         """Sign a browser in by the token of a link; False where it is not that of the current one."""
@@ -167,12 +155,6 @@ def kept_session_key(beside: Path | None) -> bytes:
     Return the key for sessions that lies beside a ledger, and is made there if there is none.
 
     A new one where no file can be written: then sessions end with this process.
-
-    Args:
-        beside: The path of the file of API keys; None for a ledger on a server.
-
-    Raises:
-        ConfigurationError: The file holds no such key.
     """
     if beside is None:
         return new_session_key()
@@ -208,5 +190,6 @@ def _headers(key: str) -> Mapping[str, str]:
 
 def _cookie_name(request: Request) -> str:
     """The name of the cookie: that of another port is another, as browsers send cookies to all ports of a host (RFC 6265, 8.5)."""
-    server = request.scope.get("server") or ("", None)
-    return f"chatledger-{server[1] or 'session'}"
+    # The port that the browser knows. Behind a proxy, servers at several ports are one to it.
+    port = request.headers.get("host", "").rpartition(":")[2]
+    return f"chatledger-{port if port.isdecimal() else 'session'}"

@@ -21,13 +21,7 @@ _FRESH: Final = SAFE_HEADERS | {"Cache-Control": "no-store"}
 
 
 class SigningIn:
-    """
-    The pages that let browsers in.
-
-    Args:
-        sessions: Of the server.
-        render: Renders a template with values, for a request.
-    """
+    """The pages that let browsers in."""
 
     def __init__(self, sessions: Sessions, render: Callable[..., bytes]) -> None:
         self._sessions, self._render = sessions, render
@@ -53,12 +47,7 @@ class SigningIn:
         return self.ask(request, is_wrong=token is not None, status=200 if token is None else 403)
 
     async def sign_in(self, request: Request) -> Response:
-        """
-        Take a key from the form.
-
-        Raises:
-            RequestError: The form is of another server's page.
-        """
+        """Take a key from the form."""
         check_origin(request)
         form = parse_qs((await read_body(request, _MOST_BYTES)).decode("utf-8", "replace"))
         key, onward = form.get("key", [""])[0].strip(), form.get("next", ["/"])[0]
@@ -68,12 +57,7 @@ class SigningIn:
         return self.ask(request, is_wrong=True, status=403, onward=onward)
 
     async def sign_out(self, request: Request) -> Response:
-        """
-        End the session of a browser.
-
-        Raises:
-            RequestError: The form is of another server's page.
-        """
+        """End the session of a browser."""
         check_origin(request)
         response = RedirectResponse(rooted(request, SIGN_IN), 303, _FRESH)
         self._sessions.end(request, response)
@@ -111,15 +95,9 @@ def _local(target: str | None) -> str:
 
 
 def check_origin(request: Request) -> None:
-    """
-    Refuse a form of another server's page.
-
-    Raises:
-        RequestError: The browser says that it is one.
-    """
+    """Refuse a form of another server's page."""
     # `Sec-Fetch-Site` first: behind a proxy that changes `Host`, `Origin` has a name of this server that it does not know.
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     is_ours = origin is None or origin.partition("://")[2] == request.headers.get("host")
     if site not in {"same-origin", "none"} if site is not None else not is_ours:
-        msg = f"the form was sent by a page of {origin}"
-        raise RequestError(403, msg, name="UnknownOrigin")
+        raise RequestError(403, f"the form was sent by a page of {origin}", name="UnknownOrigin")

@@ -1,20 +1,76 @@
 """The page of a state of a graph: its versions, the values of one, and what changed."""
 
-from typing import Annotated, Any, Final
+import json
+from collections.abc import Mapping
+from difflib import unified_diff
+from itertools import islice
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from chatledger.domain.errors import AccessDeniedError, InvalidValueError, NotFoundError
-from chatledger.domain.graph.transition import StateDiff, get_state_diff
+from chatledger.domain.graph.reducers import StateDiff, get_state_diff
 from chatledger.domain.versioned.keys import parse_state_id, shown_id
 from chatledger.domain.wire import Value
 
 from ...ledger.graph.state_store import StateStore
 from ...ledger.graph.values import StateInfo, StateVersion
 from ..http.routing import HttpCall
-from .actions import DeleteState, Offer, deletion
-from .changes import Change, changes_between
+from .actions import DeleteState
+from .offers import Offer, deletion
 from .page import ExplorerPage, refuse_moment
+
+_LINES: Final = 400
+_COMPARED: Final = 4000
+"""The most lines of two values that are compared: hostile ones take quadratic time."""
+
+_FIRST_HUNK: Final = ("@@ -0,0 ", "@@ -1 ", "@@ -1,")
+
+
+class ChangedLine(Value, frozen=True):
+    """A line of a value, as indented JSON: `-` of the left one, `+` of the right one, a space for both; `@` where some are left out."""
+
+    sign: str
+    text: str
+
+
+class Change(Value, frozen=True, kw_only=True):
+    """A value that differs, by the lines that do with two around them, at most 400; `is_cut` where there are more."""
+
+    name: str
+    kind: Literal["added", "removed", "changed"]
+    lines: list[ChangedLine]
+    is_cut: bool
+
+
+def changes_between(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[Change]:
+    """Return the values that differ, in the order of their names."""
+    return [
+        _change(name, _lines(left, name), _lines(right, name))
+        for name in sorted({*left, *right})
+        if name not in left or name not in right or left[name] != right[name]
+    ]
+
+
+def _lines(values: Mapping[str, Any], name: str) -> list[str] | None:
+    return json.dumps(values[name], ensure_ascii=False, indent=2).split("\n") if name in values else None
+
+
+def _change(name: str, left: list[str] | None, right: list[str] | None) -> Change:
+    kind: Literal["added", "removed", "changed"] = (
+        "added" if left is None else "removed" if right is None else "changed"
+    )
+    old, new = left or [], right or []
+    compared = unified_diff(old[:_COMPARED], new[:_COMPARED], n=2, lineterm="")
+    # The first two lines name files; those of hunks count lines, and say nothing where one begins with the first line.
+    shown = [
+        ChangedLine("@", "…") if line[0] == "@" else ChangedLine(line[0], line[1:])
+        for line in islice(compared, 2, None)
+        if not line.startswith(_FIRST_HUNK)
+    ]
+    is_cut = len(shown) > _LINES or max(len(old), len(new)) > _COMPARED
+    return Change(name=name, kind=kind, lines=shown[:_LINES], is_cut=is_cut)
+
 
 _ROWS: Final = 50
 
@@ -26,16 +82,10 @@ class StatePage(Value, frozen=True, kw_only=True):
     A state of a graph.
 
     Args:
-        info: What there is about it.
-        versions: Its versions, the newest first.
         before: Begins the part of older ones; None at the first.
-        shown: The version that the query names, or the newest one.
-        values: Its values.
         compared: The version that it is compared with: the one that the query names, the one that it was made from,
             or the one before.
-        changes: What differs from that.
         observed: The same in numbers, as observers get it.
-        actions: What can be done.
     """
 
     info: StateInfo
@@ -57,16 +107,7 @@ def state(
     to: Version | None = None,
     before: Version | None = None,
 ) -> StatePage:
-    """
-    Read a state of a graph. Those of others are not there.
-
-    Args:
-        call: The request.
-        state_id: The state.
-        version: The version whose values are shown; the newest when None.
-        to: The version to compare it with; its parent when None.
-        before: Only versions before this one are listed.
-    """
+    """Read a state of a graph at a version, compared with the version `to`; those of others are not there."""
     refuse_moment(call)
     store = StateStore(call.ledger)
     info = _info(store, state_id)

@@ -176,16 +176,7 @@ _NO_AXIS: Final = _Axis([], [], is_by_number=True)
 
 
 def _axis_of(firsts: Sequence[int], times: Sequence[int], sizes: Sequence[int], total: int, buckets: int) -> _Axis:
-    """
-    Put steps on an axis, in bars of equal width.
-
-    Args:
-        firsts: The numbers of steps, or of the first ones of groups of them.
-        times: When these were.
-        sizes: What each step, or each group, brought.
-        total: The number of steps.
-        buckets: At most so many bars.
-    """
+    """Put steps, or groups of them, on an axis, in so many bars of equal width, and one more for each pause."""
     if not buckets or not firsts:
         return _NO_AXIS
     is_by_number = times[-1] - times[0] < _LEAST_IDLE_MS
@@ -194,12 +185,17 @@ def _axis_of(firsts: Sequence[int], times: Sequence[int], sizes: Sequence[int], 
     # A break takes width of its own: of many pauses only the longest are drawn as such, the others are shortened.
     long = [] if is_by_number else [at for at, gap in enumerate(gaps) if gap > most]
     broken = set(sorted(long, key=gaps.__getitem__)[-_MOST_PAUSES:])
-    lengths = (1 if is_by_number else 0 if at in broken else min(gap, most) for at, gap in enumerate(gaps))
+    lengths = [1 if is_by_number else 0 if at in broken else min(gap, most) for at, gap in enumerate(gaps)]
+    if not any(lengths):  # bursts of a moment each: they stand equally far apart
+        lengths = [int(at in broken) for at in range(len(gaps))]
     at_x = list(accumulate(lengths, initial=0))
     whole = at_x[-1] or 1
     density: list[Density] = []
-    for _, group in groupby(range(len(firsts)), key=lambda at: min(at_x[at] * buckets // whole, buckets - 1)):
-        members = list(group)
+    # What came before a pause and after it is not one bar, though both may stand at one place.
+    pauses_to = list(accumulate((at in broken for at in range(len(gaps))), initial=0))
+    places = zip(pauses_to, (min(x * buckets // whole, buckets - 1) for x in at_x), strict=True)
+    for _, group in groupby(enumerate(places), key=lambda numbered: numbered[1]):
+        members = [number for number, _ in group]
         end = firsts[members[-1] + 1] if members[-1] + 1 < len(firsts) else total
         density.append(
             Density(

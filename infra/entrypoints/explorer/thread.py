@@ -1,85 +1,141 @@
-"""The page of a thread of agents: its steps in lanes, the state of one, the difference of two, runs, and what is repeated."""
+"""The page of a thread of agents: its steps as a trace, the state of one, what waits for an answer, runs, and what is repeated."""
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
-from typing import Any, Final
+import json
+import shlex
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, cast
+from urllib.parse import quote
+
+import msgspec
 
 from chatledger.domain.chat.runs import MessageRun, Regeneration, RegenerationPlan
-from chatledger.domain.errors import ConfigurationError, NotFoundError
-from chatledger.domain.versioned.record import METADATA, VersionRecord
+from chatledger.domain.draw.state_tree import StateNode, value_row
+from chatledger.domain.errors import NotFoundError
+from chatledger.domain.versioned.keys import ASSISTANT
+from chatledger.domain.versioned.record import VersionRecord
 from chatledger.domain.wire import Value
-from chatledger.projections.versioned.reader import IndexedVersioned
 
-from ...ledger.threads import StoredCheckpoint, ThreadInfo, Threads, newest_first, thread_info
-from ..agent_steps import assistants_of, decode_metadata, step_of
-from ..http.routing import HttpCall
-from .actions import DeleteThread, Offer, approvals, deletion
-from .changes import Change, changes_between
+from ...clock import clock_ms
+from ...ledger.thread_lists import ThreadInfo, thread_info
+from ...ledger.thread_trace import (
+    Trace,
+    TraceLine,
+    TraceStep,
+    TraceTask,
+    agents_of,
+    pending_step,
+    read_trace,
+)
+from ...ledger.threads import IndexedVersioned, Threads
+from ..agent_steps import assistants_of
+from ..http.routing import ROOT, HttpCall
+from .actions import DeleteThread
+from .offers import Offer, approvals, deletion
 from .page import ExplorerPage, refuse_moment
-from .thread_lanes import CheckpointPlace, Drawing, draw_lanes
+from .thread_state import StepState, View, find_checkpoint, state_after
+from .trace import AxisLabel, TraceAxis, TraceRow, rows_of
 
-_ROWS: Final = 50
+_OPTIONS: Final = ("options", "choices", "allowed_decisions")
+_REQUESTS: Final = "action_requests"
+"""The key of calls of tools that LangChain's middleware asks a person about."""
+
+
+class AnswerWays(Value, frozen=True, kw_only=True):
+    """
+    Ways to answer a question of an agent.
+
+    Args:
+        python: Where its graph runs; empty where an assistant of LangGraph's API asks.
+        sdk, curl: By that API; empty where it cannot reach the graph, `curl` also where another server runs it.
+        address: The path that begins a run that answers; empty where this server does not run it, or the caller may not write.
+        assistant_id: The assistant that asks; empty where none does.
+        choices: What the question offers as answers.
+    """
+
+    python: str
+    sdk: str
+    curl: str
+    address: str
+    assistant_id: str
+    choices: list[Any]
+
+
+def ways_to_answer(call: HttpCall, thread_id: str, namespace: str, payload: Any) -> AnswerWays:
+    """Return how the question with this payload is answered, with one of its options if it names some."""
+    choices = _choices(payload)
+    answer = choices[0] if choices else "yes"
+    spelled = json.dumps(answer, ensure_ascii=False) if isinstance(answer, str) else repr(answer)
+    if not namespace.startswith(ASSISTANT):
+        # A graph that a program runs itself: LangGraph's API goes on with threads of its assistants only.
+        config = f'{{"configurable": {{"thread_id": {json.dumps(thread_id)}}}}}'
+        python = f"graph.invoke(\n    Command(resume={spelled}),\n    {config},\n)"
+        return AnswerWays(python=python, sdk="", curl="", address="", assistant_id="", choices=[])
+    assistant_id = namespace.removeprefix(ASSISTANT)
+    is_run_here = call.service.executes(call.principal, assistant_id)
+    server = f"{call.request.scope.get('scheme', 'http')}://{call.header('host') or 'localhost'}"
+    body = json.dumps({"assistant_id": assistant_id, "command": {"resume": answer}}, ensure_ascii=False)
+    path = f"/threads/{quote(thread_id, safe='')}/runs"
+    address = shlex.quote(f"{server}{call.request.scope.get(ROOT, '')}{path}/wait")
+    key = ' -H "X-Api-Key: $CHATLEDGER_KEY"' if call.service.has_access else ""
+    request = f"curl -fsS -X POST {address}{key} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    return AnswerWays(
+        python="",
+        sdk=f"await client.runs.wait(\n    {json.dumps(thread_id)}, {json.dumps(assistant_id)},\n"
+        f'    command={{"resume": {spelled}}},\n)',
+        curl=request if is_run_here else "",
+        address=path if is_run_here and call.principal.may("write") else "",
+        assistant_id=assistant_id,
+        choices=choices,
+    )
+
+
+def _choices(payload: Any) -> list[Any]:
+    if not isinstance(payload, dict):
+        return []
+    fields = cast("dict[str, Any]", payload)
+    if _REQUESTS in fields:
+        return [{"decisions": [{"type": "approve"}]}]
+    offered = (fields.get(name) for name in _OPTIONS)
+    return next((cast("list[Any]", options) for options in offered if isinstance(options, list)), list[Any]())
+
+
 _NAMESPACES: Final = 20
 _CHATS: Final = 100
 """So many chats of the thread's owner, those that changed last, have their runs looked through."""
 
 _RUNS: Final = 200
 
+Depth = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 
-class ThreadStep(Value, frozen=True, kw_only=True):
-    """A checkpoint of the list. `step` and `source` are None where only its framework can read them."""
+
+class Question(Value, frozen=True, kw_only=True):
+    """
+    A question that waits for an answer.
+
+    Args:
+        namespace, checkpoint_id, node: Where it is asked.
+        since: When, in ms since the epoch; None where nobody knows.
+        words: What it asks.
+        payload: What came with it.
+        ways: How it is answered.
+    """
 
     namespace: str
     checkpoint_id: str
-    parent_id: str | None
-    step: int | None
-    source: str | None
-    created_at: int
-    run_id: str | None
-    is_pruned: bool
+    node: str
+    since: int | None
+    words: str
+    payload: list[StateNode]
+    ways: AnswerWays
 
 
-class StepTask(Value, frozen=True, kw_only=True):
-    """A task of the next step: the node, what it waits for, what it failed with, and whether it is done."""
+class OtherLine(Value, frozen=True, kw_only=True):
+    """A line that forks off: its last checkpoint, where it forks and by what, and its rows."""
 
-    name: str
-    id: str | None
-    interrupts: list[Any]
-    error: Any
-    is_done: bool
-
-
-class StepWrite(Value, frozen=True, kw_only=True):
-    """A pending write of a checkpoint: by which task, where in the graph, to which channel, and when, in ms; 0 where nobody knows."""
-
-    task_id: str
-    path: str
-    channel: str
-    index: int
-    written_at: int
-
-
-class StepState(Value, frozen=True, kw_only=True):
-    """
-    The state at a checkpoint.
-
-    Args:
-        at: The checkpoint.
-        metadata: Of it; None where only its framework can read them.
-        channels: The names of what the state holds.
-        values: What they hold. None, as `next` and `tasks`, where what can read them is not here.
-        next: The nodes that are to run.
-        tasks: Their tasks.
-        writes: What they wrote already.
-    """
-
-    at: ThreadStep
-    metadata: dict[str, Any] | None
-    channels: list[str]
-    values: dict[str, Any] | None
-    next: list[str] | None
-    tasks: list[StepTask] | None
-    writes: list[StepWrite]
+    end: str
+    words: str
+    rows: list[TraceRow]
+    is_cut: bool
 
 
 class ThreadRun(Value, frozen=True, kw_only=True):
@@ -89,221 +145,151 @@ class ThreadRun(Value, frozen=True, kw_only=True):
     is_stale: bool
 
 
-class WaitingTasks(Value, frozen=True, kw_only=True):
-    """A namespace, and the tasks that wait or failed there now."""
-
-    namespace: str
-    tasks: list[StepTask]
-
-
 class Thread(Value, frozen=True, kw_only=True):
     """
     A thread of agents.
 
     Args:
-        thread: What there is about it.
         assistants: Whose it is, by its namespaces.
-        namespace: The one that is shown; None for all.
-        steps: Its checkpoints, the newest first, from where the page begins.
-        drawing: Their lanes.
-        before: Begins the part of older ones; None at the first.
-        waiting: Where tasks wait for somebody, or failed: of the first 20 namespaces.
+        namespace: The agent that is shown.
+        trace: The steps of a line, at most 100.
+        view: What is shown of the state: `state`, `messages`, `writes` or `raw`.
         state: That of the step that the query names, or of the newest one.
-        other: The one that it is compared with.
-        changes: What differs, from the one with the smaller id.
+        questions: What waits for an answer: of the first 20 agents.
         runs: The runs of chats on this thread, the newest first.
         regenerations: Those with runs of this thread.
-        actions: What can be done.
     """
 
     thread: ThreadInfo
     assistants: list[str]
-    namespace: str | None
-    steps: list[ThreadStep]
-    drawing: Drawing
-    before: str | None
-    waiting: list[WaitingTasks]
+    namespace: str
+    namespaces: list[str]
+    trace: Trace
+    rows: list[TraceRow]
+    others: list[OtherLine]
+    labels: list[AxisLabel]
+    view: View
     state: StepState | None
-    other: StepState | None
-    changes: list[Change]
+    questions: list[Question]
     runs: list[ThreadRun]
     regenerations: list[Regeneration]
     actions: list[Offer]
 
 
 def thread(
-    call: HttpCall, thread_id: str, *, ns: str | None = None, before: str = "", step: str = "", to: str = ""
+    call: HttpCall,
+    thread_id: str,
+    *,
+    ns: str | None = None,
+    end: str = "",
+    step: str = "",
+    pending: bool = False,
+    sub: str | None = None,
+    to: str = "",
+    view: View = "state",
+    first: Depth | None = None,
 ) -> Thread:
     """
-    Read a thread of agents.
+    Read a thread of agents: the line that ends with the checkpoint `end`, and the state of the checkpoint `step` beside that of `to`.
 
-    Args:
-        call: The request.
-        thread_id: The thread.
-        ns: Only this namespace.
-        before: Only checkpoints with smaller ids.
-        step: The checkpoint whose state is shown.
-        to: One to compare it with.
+    With `pending` the step is meant that goes on from it, of the subgraph `sub`. `first` is the first message that is shown.
     """
     refuse_moment(call)
-    threads = Threads(call.ledger)
-    with threads.reading(thread_id) as indexed:
+    with Threads(call.ledger).reading(thread_id) as indexed:
         if indexed.record is None:
             msg = f"there is no thread {thread_id!r}"
             raise NotFoundError(msg)
         info = thread_info(indexed, indexed.record)
-        names = info.namespaces if ns is None else [name for name in info.namespaces if name == ns]
-        window = list(islice(newest_first(indexed, names, before=before or None), _ROWS + 1))
-        chosen = (
-            _place(indexed, names, step)
-            if step
-            # Of a pruned checkpoint nothing but its place among the others is left: it has no state to show.
-            else next(
-                (CheckpointPlace(record.line, record.id) for record in window if record.skeleton is None),
-                None,
-            )
-        )
-        compared = _place(indexed, info.namespaces, to) if to else None
-    steps = [_step(record) for record in window[:_ROWS]]
-    states = _States(call, thread_id, threads)
-    state = None if chosen is None else states.read(chosen)
-    other = None if compared is None else states.read(compared)
+        names = agents_of(info.namespaces)
+        namespace = _agent_of(indexed, names) if ns is None else ns
+        trace, chosen = _trace_and_choice(indexed, namespace, namespace if sub is None else sub, step=step, end=end)
+        state = None
+        if chosen is not None:
+            following = pending_step(indexed, chosen) if pending else None
+            state = state_after(indexed, chosen, pending=following, to=to, view=view, first=first)
+        waiting = list(_waiting(indexed, names[:_NAMESPACES]))
+    axis = TraceAxis([*trace.steps, *(shown for line in trace.others for shown in line.steps)], clock_ms())
     runs, regenerations = _runs(call, info)
     return Thread(
         thread=info,
         assistants=assistants_of(info.namespaces),
-        namespace=ns,
-        steps=steps,
-        drawing=draw_lanes([_edge(step) for step in steps]),
-        before=steps[-1].checkpoint_id if len(window) > _ROWS else None,
-        waiting=list(states.waiting(info.namespaces[:_NAMESPACES])),
+        namespace=namespace,
+        namespaces=names,
+        trace=trace,
+        rows=list(rows_of(trace.steps, axis)),
+        others=[_other(call, line, axis) for line in trace.others],
+        labels=axis.labels(),
+        view=view,
         state=state,
-        other=other,
-        changes=_changes(state, other),
+        questions=[_question(call, thread_id, at, task) for at, task in waiting],
         runs=runs,
         regenerations=regenerations,
         actions=[*_approvals(call, thread_id, regenerations), *deletion(call, DeleteThread(thread_id=thread_id))],
     )
 
 
-def _place(indexed: IndexedVersioned, names: list[str], checkpoint_id: str) -> CheckpointPlace:
+def _agent_of(thread: IndexedVersioned, names: list[str]) -> str:
+    newest = filter(None, map(thread.newest, names))
+    last = max(newest, key=lambda record: (record.stored_at, record.id), default=None)
+    return (names[0] if names else "") if last is None else last.line
+
+
+def _trace_and_choice(
+    thread: IndexedVersioned, namespace: str, sub: str, *, step: str, end: str
+) -> tuple[Trace, VersionRecord | None]:
+    """Read the line with the step that is chosen, and its checkpoint; without a choice it is the newest that has a state."""
+    trace = read_trace(thread, namespace, end=end or None)
+    if not step:
+        # Of a pruned checkpoint nothing but its place among the others is left: it has no state to show.
+        stored = [shown for shown in trace.steps if not shown.is_pending and not shown.is_pruned]
+        return trace, thread.version(namespace, stored[-1].checkpoint_id) if stored else None
+    chosen = find_checkpoint(thread, sub, step)
+    shown_ids = {
+        step.checkpoint_id for steps in (trace.steps, *(line.steps for line in trace.others)) for step in steps
+    }
+    if not end and chosen.line == namespace and chosen.id not in shown_ids:
+        trace = read_trace(thread, namespace, end=chosen.id)
+    return trace, chosen
+
+
+def _waiting(thread: IndexedVersioned, names: list[str]) -> Iterator[tuple[TraceStep, TraceTask]]:
+    """Yield the tasks that wait for somebody now, each with its step."""
     for name in names:
-        record = indexed.version(name, checkpoint_id)
-        if record is not None and record.skeleton is None:
-            return CheckpointPlace(name, checkpoint_id)
-    msg = f"thread {indexed.key!r} has no checkpoint {checkpoint_id!r}"
-    raise NotFoundError(msg)
+        newest = thread.newest(name)
+        step = None if newest is None else pending_step(thread, newest)
+        for task in [] if step is None else step.tasks:
+            if step is not None and task.state == "waits":
+                yield step, task
 
 
-def _step(record: VersionRecord) -> ThreadStep:
-    number, source = step_of(record.frames[METADATA])
-    return ThreadStep(
-        namespace=record.line,
-        checkpoint_id=record.id,
-        parent_id=record.parent,
-        step=number,
-        source=source,
-        created_at=record.stored_at,
-        run_id=record.run_id,
-        is_pruned=record.skeleton is not None,
+def _question(call: HttpCall, thread_id: str, at: TraceStep, task: TraceTask) -> Question:
+    payload: Any = task.asked[0].get("value") if task.asked else None
+    fields = cast("dict[str, Any]", payload) if isinstance(payload, dict) else {}
+    return Question(
+        namespace=at.namespace,
+        checkpoint_id=at.checkpoint_id,
+        node=task.node,
+        since=next((span.began_at for span in task.spans if span.kind == "waits"), None),
+        words=task.words,
+        payload=[value_row(name, value) for name, value in fields.items() if value != task.words],
+        ways=ways_to_answer(call, thread_id, at.namespace, payload),
     )
 
 
-def _edge(step: ThreadStep) -> tuple[CheckpointPlace, CheckpointPlace | None]:
-    parent = None if step.parent_id is None else CheckpointPlace(step.namespace, step.parent_id)
-    return CheckpointPlace(step.namespace, step.checkpoint_id), parent
-
-
-class _States:
-    """The states of a thread: with LangGraph's library their values and tasks; without it, only what is stored about them."""
-
-    def __init__(self, call: HttpCall, thread_id: str, threads: Threads) -> None:
-        self._thread_id, self._threads = thread_id, threads
-        self._plain: Callable[[Any], Any] = str
-        try:  # the explorer works without LangGraph, and shows what is stored then
-            from ..http.langgraph_api.encoding import to_plain
-            from ..langgraph.saver import LedgerSaver
-        except ImportError:
-            self._saver = None
-        else:
-            self._saver, self._plain = LedgerSaver(call.ledger), to_plain
-
-    def read(self, place: CheckpointPlace) -> StepState:
-        """
-        Read the state at a checkpoint.
-
-        Raises:
-            NotFoundError: It was deleted meanwhile.
-        """
-        # The saver reads the content, as only its serializer can decode it; here it need not be read.
-        stored = self._threads.get(self._thread_id, *place, is_known=lambda _digest: True)
-        if stored is None:
-            msg = f"thread {self._thread_id!r} has no checkpoint {place.checkpoint_id!r} any more"
-            raise NotFoundError(msg)
-        values, next_nodes, tasks = self._decoded(place, is_newest=False)
-        return StepState(
-            at=_step(stored.record),
-            metadata=decode_metadata(stored.record.frames[METADATA]),
-            channels=sorted(stored.record.fields),
-            values=values,
-            next=next_nodes,
-            tasks=tasks,
-            writes=_writes(stored),
-        )
-
-    def waiting(self, names: list[str]) -> Iterator[WaitingTasks]:
-        """Yield what waits for somebody, or failed."""
-        for name in names:
-            _, _, tasks = self._decoded(CheckpointPlace(name, ""), is_newest=True)
-            stuck = [task for task in tasks or [] if task.interrupts or task.error is not None]
-            if stuck:
-                yield WaitingTasks(namespace=name, tasks=stuck)
-
-    def _decoded(
-        self, place: CheckpointPlace, *, is_newest: bool
-    ) -> tuple[dict[str, Any] | None, list[str] | None, list[StepTask] | None]:
-        if self._saver is None:
-            return None, None, None
-        checkpoint_id = None if is_newest else place.checkpoint_id
-        try:
-            state = self._saver.get_thread_state(self._thread_id, place.namespace, checkpoint_id)
-        except ConfigurationError:  # stored by another serializer than the default one
-            state = None
-        if state is None:
-            return None, None, None
-        tasks = [
-            StepTask(
-                name=task.name,
-                id=task.id,
-                interrupts=[self._plain(getattr(interrupt, "value", interrupt)) for interrupt in task.interrupts],
-                error=None if task.error is None else self._plain(task.error),
-                is_done=task.is_done,
-            )
-            for task in state.tasks
-        ]
-        values: dict[str, Any] = {} if is_newest else self._plain(state.values)
-        return values, state.next, tasks
-
-
-def _writes(stored: StoredCheckpoint) -> list[StepWrite]:
-    return [
-        StepWrite(
-            task_id=write.task_id,
-            path=write.task_path,
-            channel=write.channel,
-            index=write.index,
-            written_at=write.written_at,
-        )
-        for write in stored.writes
-    ]
-
-
-def _changes(state: StepState | None, other: StepState | None) -> list[Change]:
-    if state is None or other is None or state.values is None or other.values is None:
-        return []
-    earlier, later = sorted((state, other), key=lambda either: either.at.checkpoint_id)
-    before: Mapping[str, Any] = earlier.values or {}
-    return changes_between(before, later.values or {})
+def _other(call: HttpCall, line: TraceLine, axis: TraceAxis) -> OtherLine:
+    stored = [step for step in line.steps if not step.is_pending]
+    words = [] if line.fork_number is None else [f"forked at step {line.fork_number}"]
+    by = {"update": "an update", "fork": "a fork", "input": "an input"}.get((stored[0].source if stored else "") or "")
+    if by is not None:
+        position = stored[0].position
+        event = next(iter(call.ledger.history(after=position - 1, up_to=position)), None) if position else None
+        words.append(f"by {by} of {event.actor}" if event is not None and event.actor else f"by {by}")
+    return OtherLine(
+        end=stored[-1].checkpoint_id if stored else "",
+        words=" ".join(words),
+        rows=list(rows_of(line.steps, axis)),
+        is_cut=line.is_cut,
+    )
 
 
 def _runs(call: HttpCall, info: ThreadInfo) -> tuple[list[ThreadRun], list[Regeneration]]:

@@ -106,5 +106,5 @@ def any_of(*ways: Authenticate) -> Authenticate:
 LOCAL_USER: Final = "local"
 """The owner of what a caller makes that acts for everybody and names no owner."""
 
-EVERYBODY: Final = Principal(name="everybody")
+EVERYBODY: Final = Principal(name="anonymous")
 """The caller where nobody has to authenticate."""

@@ -90,7 +90,7 @@ def create_app(
         enable: What to serve, of `api`, `openai`, `langgraph`, `ai`, `mcp` and `explorer`; all that is installed when None.
         graphs: The graphs that LangGraph's clients find here, by name: graphs, compiled or not, or functions that make them.
         anchor_key: The Ed25519 private key that signs anchors: the path of a PEM file, or its bytes. Without it none are made.
-        mcp_can_write: Whether assistants may append, fork, set checkpoints and annotate over MCP.
+        mcp_can_write: Whether assistants may append, fork, set checkpoints, annotate, and choose members over MCP.
         limits: Limits of one user.
         cors: The origins whose pages may use this server, such as `https://chat.example.org`; `*` for all.
         hosts: The names by which the server may be called where nobody has to authenticate; any when None.
@@ -194,7 +194,7 @@ def _contracts(
 
         paths += langgraph_paths(service, graphs)
     if "mcp" in wanted and _is_installed("mcp", extra="mcp", is_named=enable is not None or mcp_can_write):
-        from ..mcp.endpoint import mcp_paths
+        from ..mcp.server import mcp_paths
 
         paths += mcp_paths(service, can_write=mcp_can_write)
     if is_served("explorer", enable):
@@ -205,12 +205,7 @@ def _contracts(
 
 
 def is_served(contract: Literal["explorer"], enable: Collection[str] | None) -> bool:
-    """
-    Whether a contract is served, where `enable` is what `create_app` is given.
-
-    Raises:
-        ConfigurationError: It is named, but what it needs is not installed.
-    """
+    """Whether a contract is served, where `enable` is what `create_app` is given; one that is named has to be installed."""
     if enable is not None and contract not in enable:
         return False
     return _is_installed(*_OF_EXPLORER, extra="server", is_named=enable is not None)
@@ -231,13 +226,7 @@ def describe() -> dict[str, Any]:
 
 
 class RawPath:
-    """
-    Match paths as they were sent, so that an encoded `/` in an id does not end it; routes decode their parts.
-
-    Args:
-        app: What is asked.
-        root_path: What a path may begin with, and what those begin with that pages name.
-    """
+    """Match paths as they were sent, so that an encoded `/` in an id does not end it; routes decode their parts."""
 
     def __init__(self, app: ASGIApp, root_path: str = "") -> None:
         self._app, self._root_path = app, root_path

@@ -55,8 +55,6 @@ class Contract(NamedTuple):
     The routes of one kind of clients, and the form in which these read answers and errors.
 
     Args:
-        prefix: The beginning of all its paths.
-        routes: Its routes.
         encode: Makes the answer of what the function of a route returned.
         refuse: Answers with an error; None as a problem.
         begin: Makes the call of a request, or refuses it.

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chatledger.domain.errors import ConfigurationError
 
+from ...ledger.links import SHARED
 from .access import PRINCIPAL, Principal, credential_of
 from .problems import RequestError
 from .service import Service
@@ -47,12 +48,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limits_of(**options: float | None) -> Limits:
-    """
-    Return limits from options; those that are None are as they are by default.
-
-    Raises:
-        ConfigurationError: One of them is out of its range.
-    """
+    """Return limits from options; those that are None are as they are by default, and others in their range."""
     try:
         return msgspec.convert({name: value for name, value in options.items() if value is not None}, Limits)
     except msgspec.ValidationError as error:
@@ -73,12 +69,7 @@ class Allowances:
         return len(self._buckets)
 
     def take_request(self, caller: Hashable) -> None:
-        """
-        Count a request.
-
-        Raises:
-            RequestError: It is one too many now.
-        """
+        """Count a request; refuse one that is too many now."""
         rate = self.limits.requests_per_second
         if rate is None:
             return
@@ -101,12 +92,7 @@ class Allowances:
 
     @contextmanager
     def stream(self, caller: Hashable) -> Generator[None]:
-        """
-        Count a stream as long as it is open.
-
-        Raises:
-            RequestError: It is one too many.
-        """
+        """Count a stream as long as it is open; refuse one too many."""
         most = self.limits.streams_per_user
         if self._streams[caller] >= most:
             msg = f"{most} streams are open; close one first"
@@ -129,9 +115,6 @@ class Guard:
     page. Where nobody has to authenticate, the server is called by one of `hosts`.
 
     Args:
-        app: The application behind it.
-        service: State that the routes share.
-        limits: Limits of one user.
         origins: The pages of other servers that may use this one; `*` for all.
         hosts: Names by which the server may be called, where nobody has to authenticate; any when None.
     """
@@ -187,7 +170,12 @@ class Guard:
             raise RequestError(431, msg, name="HeadersTooLarge", headers={"Connection": "close"})
         if not self._service.has_access:
             # A page can point its own name at 127.0.0.1 (DNS rebinding). For the browser it is of our origin then, but it calls us so.
-            self._check_host(request)
+            called = request.headers.get("host", "")
+            if self._hosts is not None and _host_of(called) not in self._hosts:
+                msg = (
+                    f"this server is not called {called!r}; start it with --insecure, or with keys, to use other names"
+                )
+                raise RequestError(421, msg, name="UnknownHost")
         if credential_of(request.headers) is None:
             # A page of another site cannot know a key: browsers add cookies by themselves, and these headers never.
             self._check_page(request)
@@ -196,14 +184,11 @@ class Guard:
         if path not in OPEN_PATHS and not path.startswith(self._service.open_prefixes):
             principal = await self._service.identify(request)
             self._allowances.take_request((principal.user_id, principal.name))
+        elif path.startswith(SHARED):
+            # A link that spreads must not take the server from those who signed in, nor from readers of another link.
+            self._allowances.take_request(tuple(path.split("/")[:4]))
         request.scope[PRINCIPAL] = principal
         return principal.user_id, principal.name
-
-    def _check_host(self, request: Request) -> None:
-        called = request.headers.get("host", "")
-        if self._hosts is not None and _host_of(called) not in self._hosts:
-            msg = f"this server is not called {called!r}; start it with --insecure, or with keys, to use other names"
-            raise RequestError(421, msg, name="UnknownHost")
 
     def _check_page(self, request: Request) -> None:
         """Refuse a page of another site. Images and frames come without an origin, and reads have effects too, as of a named feed."""

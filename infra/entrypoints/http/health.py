@@ -18,7 +18,7 @@ from starlette.routing import Route as PathRoute
 from chatledger.domain.errors import ChatledgerError
 
 from ...ledger.ledger import Ledger
-from ...private_files import private
+from ...operating_system import is_running, private, replace
 from .guard import Limits
 from .problems import RequestError
 from .service import Service
@@ -88,7 +88,7 @@ class Metrics:
         fresh = path.with_suffix(".new")
         with open(fresh, "wb", opener=private) as file:
             file.write(msgspec.json.encode(self._own()))
-        fresh.replace(path)
+        replace(fresh, path)
 
     async def write_often(self) -> None:
         """Write the counts of this process in time, whether or not requests come."""
@@ -146,23 +146,14 @@ class Metrics:
                 continue
             with suppress(OSError, msgspec.DecodeError):
                 others = msgspec.json.decode(path.read_bytes(), type=_Samples)
-                try:
-                    os.kill(int(path.stem), 0)
-                except OSError:
+                if not is_running(int(path.stem)):
                     # Counts of a process that ended stay: Prometheus takes a counter that falls for a restart. Its open streams go.
                     others.gauges.clear()
                 yield others
 
 
 class Health:
-    """
-    Answers for `/livez`, `/readyz`, `/healthz` and `/metrics`.
-
-    Args:
-        service: State that the routes share.
-        limits: The events that the index may be behind.
-        metrics: Counts of requests.
-    """
+    """Answers for `/livez`, `/readyz`, `/healthz` and `/metrics`."""
 
     def __init__(self, service: Service, limits: Limits, metrics: Metrics) -> None:
         self._service, self._limits, self._metrics = service, limits, metrics
@@ -184,29 +175,17 @@ class Health:
         return Response(msgspec.json.encode({"status": "alive"}), 200, _ALIVE, "application/json")
 
     async def ready(self, _: Request) -> Response:
-        """
-        Answer that reads and writes work: the log answers, and the index is not too far behind.
-
-        Raises:
-            RequestError: They do not.
-        """
+        """Answer that reads and writes work, the log answers and the index is not too far behind; or refuse."""
         if self._service.stopping.is_set():
-            msg = "the server stops"
-            raise RequestError(503, msg, name="NotReady")
+            raise RequestError(503, "the server stops", name="NotReady")
         log_position, index_position = await self._ask()
         behind = log_position - index_position
         if behind > self._limits.lag_events:
-            msg = f"the index is {behind:,} events behind the log; it catches up"
-            raise RequestError(503, msg, name="NotReady")
+            raise RequestError(503, f"the index is {behind:,} events behind the log; it catches up", name="NotReady")
         return Response(msgspec.json.encode({"status": "ready"}), 200, _ALIVE, "application/json")
 
     async def metrics(self, request: Request) -> Response:
-        """
-        Return the metrics.
-
-        Raises:
-            RequestError: The caller has not the scope `admin`, or the log does not answer.
-        """
+        """Return the metrics, to who has the scope `admin`."""
         await self._service.permitted(request, "admin")
         log_position, index_position = await self._ask()
         pending = await self._service.ledger.erasures(is_pending=True)
@@ -229,8 +208,7 @@ class Health:
                         # Abandoned: load balancers give up within seconds, and a log that hangs holds its thread for longer.
                         self._positions = await self._service.ledger.run(_positions, abandon_on_cancel=True)
                 except (TimeoutError, ChatledgerError) as error:
-                    msg = "the log does not answer"
-                    raise RequestError(503, msg, name="NotReady") from error
+                    raise RequestError(503, "the log does not answer", name="NotReady") from error
                 self._asked_at = time.monotonic()
             return self._positions
 

@@ -45,7 +45,6 @@ class KeptViews:
     Every view has an owner, and only its owner's requests read it. No view shows what was deleted since, kept or not.
 
     Args:
-        most: How many are kept.
         most_bytes: How much they may have replayed together; the one that was read last is kept whatever it has.
         idle_s: Seconds without a request after which a view is closed.
         age_s: Seconds after which it is closed in any case: so long a deleted chat may have a copy in files without a name.
@@ -69,18 +68,7 @@ class KeptViews:
 
     @contextmanager
     def reading(self, ledger: Ledger, whose: Hashable, moment: int | datetime) -> Generator[LedgerView]:
-        """
-        Give the view of a moment, which stays open as long as it is read.
-
-        Args:
-            ledger: The caller's ledger.
-            whose: The owner: callers that see the same chats have the same one.
-            moment: A position on the log, or a time.
-
-        Raises:
-            InvalidValueError: The position is beyond the end of the log.
-            LogUnavailableError: The log did not answer.
-        """
+        """Give the view of a moment, which stays open as long as it is read. Callers that see the same chats are one owner."""
         key = _ViewKey(whose, moment)
         held = self._take(key)
         if held is None:

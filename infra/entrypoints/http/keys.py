@@ -1,6 +1,5 @@
 """API keys: a file of their hashes, which `chatledger keys` changes and servers read."""
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -17,6 +16,7 @@ from chatledger.domain.errors import AlreadyExistsError, ConfigurationError, Inv
 from chatledger.domain.limits import check_id
 
 from ...clock import clock_ms
+from ...operating_system import lock_file, open_folder_lock, replace
 from .access import Principal, Scope, credential_of
 
 PREFIX: Final = "clk_"
@@ -151,12 +151,12 @@ class KeyFile:
     def _locked(self) -> Generator[None]:
         # The folder is locked, as the file is replaced by each change: a lock on it would be on the old one.
         try:
-            folder = os.open(self.path.parent, os.O_RDONLY)
+            folder = open_folder_lock(self.path.parent.resolve())
         except OSError as error:
             msg = f"cannot keep keys in {self.path}: {error.strerror}"
             raise ConfigurationError(msg) from error
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
+            lock_file(folder, is_waiting=True)
             yield
         finally:
             os.close(folder)
@@ -169,7 +169,7 @@ class KeyFile:
                 file.write(content + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-            Path(file.name).replace(self.path)
+            replace(Path(file.name), self.path)
         except OSError as error:
             msg = f"cannot write {self.path}: {error.strerror}"
             raise ConfigurationError(msg) from error

@@ -56,11 +56,6 @@ class Observed:
     Counts and logs requests, and answers those that fail by a fault of the server.
 
     The log has no content, no ids but that of the request, and no name but that of the principal.
-
-    Args:
-        app: The application behind it.
-        service: State that the routes share.
-        metrics: Counts of requests.
     """
 
     def __init__(self, app: ASGIApp, *, service: Service, metrics: Metrics) -> None:

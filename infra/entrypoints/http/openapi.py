@@ -10,7 +10,7 @@ import msgspec
 from chatledger.domain.wire import Value
 
 from .problems import MEDIA_TYPE, ProblemDetails, status_of
-from .routing import EVENTS, IDEMPOTENCY_KEY, KEY, LAST_ID, POSITION, WAIT_FOR, Route
+from .routing import EVENTS, IDEMPOTENCY_KEY, KEY, LAST_ID, POSITION, TAG, WAIT_FOR, Route
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _ALWAYS: Final = (401, 403, 422, 503)
@@ -24,6 +24,7 @@ _STATUSES: Final = {
     413: ("TooLarge", "Too large"),
     415: ("Encoded", "The body is encoded"),
     422: ("InvalidValue", "A value breaks a rule; nothing was written"),
+    423: ("Held", "A legal hold keeps it; nothing was deleted"),
     429: ("TooMany", "Too many streams are open; try later"),
     500: ("Failed", "The server's log says what happened"),
     502: ("GivenCodeFailed", "Code that the server was given failed"),
@@ -33,7 +34,7 @@ _STATUSES: Final = {
 """The name of the shared response of each status, and what it means."""
 
 _POSITION_TEXT: Final = {"type": "string", "pattern": "^[0-9]{1,18}$"}
-_QUOTED_ID: Final = {"type": "string", "pattern": '^(\\*|"[!#-~]+")$'}
+_QUOTED_ID: Final = {"type": "string", "pattern": rf"^(\*|{TAG.pattern})$"}
 
 
 def _header(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
@@ -63,15 +64,7 @@ _ByKind = Callable[[Any], dict[str, Any]]
 
 
 def document(areas: Mapping[str, Sequence[Route]], *, title: str, version: str, prefix: str = "") -> dict[str, Any]:
-    """
-    Return the OpenAPI document of routes. What several routes have in common is among its components.
-
-    Args:
-        areas: The routes, by the tag that those of one area have.
-        title: Of the document.
-        version: Of the document.
-        prefix: What stands before each path.
-    """
+    """Return the OpenAPI document of routes, by tag. What several have in common is among its components."""
     # In one call, so that msgspec shares the structs of all routes as components.
     kinds = _kinds([route for routes in areas.values() for route in routes])
     built, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)

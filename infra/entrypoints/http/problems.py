@@ -17,6 +17,7 @@ from chatledger.domain.errors import (
     CorruptStateError,
     EmbeddingError,
     EmptyChatError,
+    HeldError,
     IndexFullError,
     InvalidValueError,
     LastBranchError,
@@ -41,6 +42,7 @@ STATUSES: Final[dict[type[ChatledgerError], int]] = {
     AlreadyExistsError: 409,
     ConflictError: 409,
     WrongChatError: 409,
+    HeldError: 423,
     LastBranchError: 409,
     EmptyChatError: 409,
     RuntimeMismatchError: 409,
@@ -89,15 +91,7 @@ class ProblemDetails(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class RequestError(Exception):
-    """
-    A request that cannot be read, or is not allowed, before the ledger was asked.
-
-    Args:
-        status: The status of the answer.
-        detail: What is wrong with it, and what to do.
-        name: The last part of the problem's `type`.
-        headers: More headers of the answer.
-    """
+    """A request that cannot be read, or is not allowed, before the ledger was asked. `name` is the last part of the problem's `type`."""
 
     def __init__(
         self, status: int, detail: str, *, name: str = "RequestError", headers: dict[str, str] | None = None

@@ -25,6 +25,7 @@ from chatledger.domain.errors import (
 from chatledger.domain.packing import parse_json
 
 from ...ledger.aio.async_ledger import AsyncLedger
+from ...ledger.expiry import time_of_text
 from ...ledger.ledger import Ledger
 from ...ledger.view import LedgerView
 from .access import Principal, Scope
@@ -47,6 +48,7 @@ CACHING: Final = "private, no-cache"
 LAST_ID: Final = "Last-Event-ID"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 KEY: Final = re.compile(r"[!-~]{1,256}")
+TAG: Final = re.compile(r'"[!#-~]+"')
 WAIT_S: Final = 10.0
 _PAUSE_S: Final = 0.002
 _LONGEST_PAUSE_S: Final = 0.1
@@ -56,7 +58,11 @@ BODY_S: Final = 60.0
 _BODY_BYTES_A_SECOND: Final = 1024
 
 Moment = Annotated[
-    str, msgspec.Meta(description="A position on the log, or a time: ISO 8601 with an offset.", examples=["120"])
+    str,
+    msgspec.Meta(
+        description="A position on the log, or a time: ISO 8601, UTC unless it has an offset; `yesterday`, `tuesday` or `7d` (ago).",
+        examples=["120"],
+    ),
 ]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1000, description="At most so many.")]
 
@@ -66,13 +72,9 @@ class HttpCall:
     One request, for the function that answers it.
 
     Attributes:
-        service: State that the routes share.
-        principal: The caller.
         reader: The ledger of the caller, or as it was at the moment; for functions that run in a worker thread.
         moment: The moment that the query names; None for now.
         position: The position on the log that the answer knows; None where nothing tells it.
-        headers: Of the answer; to be added to.
-        status: Of the answer, None for that of the route.
     """
 
     reader: Ledger | LedgerView
@@ -206,12 +208,7 @@ class Route:
         return self.handler.__name__
 
     async def arguments(self, request: Request) -> dict[str, Any]:
-        """
-        Read what the function takes from a request; the moment with it, where the route has one.
-
-        Raises:
-            RequestError: A parameter, a header or the body is not of the declared form.
-        """
+        """Read what the function takes from a request; the moment with it, where the route has one."""
         self._check_headers(request)
         arguments: dict[str, Any] = {}
         for name, parameter in self.in_path.items():
@@ -253,9 +250,29 @@ class Route:
         try:
             return self._decode(body)
         except msgspec.ValidationError as error:
-            raise RequestError(422, f"in the body: {error}", name="InvalidValueError") from error
+            raise RequestError(422, f"in the body: {self._in_words(error)}", name="InvalidValueError") from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return self._from_javascript(body, error)
+
+    def _in_words(self, error: msgspec.ValidationError) -> str:
+        """The words of an error; where a field is not known, with those that are known there."""
+        words, _, place = str(error).partition(" - at `$")
+        if "unknown field" not in words or self.body is None:
+            return str(error)
+        shape: Any = msgspec.inspect.type_info(self.body.kind)
+        for step in [*re.findall(r"\.\w+|\[", place), ""]:
+            while isinstance(shape, msgspec.inspect.Metadata):
+                shape = shape.type
+            shapes = shape.types if isinstance(shape, msgspec.inspect.UnionType) else (shape,)
+            kind = msgspec.inspect.ListType if step == "[" else msgspec.inspect.StructType
+            shape = next((choice for choice in shapes if isinstance(choice, kind)), None)
+            if shape is None:
+                return str(error)
+            if step == "[":
+                shape = shape.item_type
+            elif step:
+                shape = next(field.type for field in shape.fields if field.encode_name == step[1:])
+        return f"{error}; it takes {', '.join(field.encode_name for field in shape.fields)}"
 
     def _from_javascript(self, body: bytes, error: Exception) -> Any:
         """Read a body that msgspec did not: JavaScript writes half an emoji, of a text that was cut within one, as it stands."""
@@ -263,7 +280,7 @@ class Route:
         try:
             return msgspec.convert(parse_json(body), self.body.kind, str_keys=True)
         except msgspec.ValidationError as wrong:
-            raise RequestError(422, f"in the body: {wrong}", name="InvalidValueError") from wrong
+            raise RequestError(422, f"in the body: {self._in_words(wrong)}", name="InvalidValueError") from wrong
         except (ValueError, RecursionError):
             raise BodyError(str(error)) from error
 
@@ -323,29 +340,14 @@ def _declared(
 
 
 def existing(value: T | None, absent: Callable[..., NotFoundError], *ids: str) -> T:
-    """
-    Return a value that has to be there.
-
-    Raises:
-        NotFoundError: It is None; `absent` makes the error from the ids.
-    """
+    """Return a value that has to be there; raise what `absent` makes from the ids where it is None."""
     if value is None:
         raise absent(*ids)
     return value
 
 
 async def read_body(request: Request, limit: int = MAX_MESSAGES_BYTES, *, timeout_s: float = BODY_S) -> bytes:
-    """
-    Read the body of a request.
-
-    Args:
-        request: The request.
-        limit: The most bytes that it may have.
-        timeout_s: Seconds that it may take to come, and one more for each KiB of it.
-
-    Raises:
-        RequestError: It is larger than allowed, compressed, or comes too slowly.
-    """
+    """Read the body of a request, within so many seconds, and one more for each KiB of it."""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise RequestError(415, f"the body is encoded as {encoding!r}; send it as it is", name="UnsupportedEncoding")
@@ -372,13 +374,7 @@ async def read_body(request: Request, limit: int = MAX_MESSAGES_BYTES, *, timeou
 
 
 async def wait_for_position(request: Request, service: Service) -> None:
-    """
-    Wait until reads know the log up to the position that `Chatledger-Wait-For` names. No thread is held meanwhile.
-
-    Raises:
-        RequestError: It is no position, or the server stops.
-        LogUnavailableError: It did not come within 10 s.
-    """
+    """Wait until reads know the log up to the position that `Chatledger-Wait-For` names. No thread is held meanwhile."""
     wanted = request.headers.get(WAIT_FOR)
     if wanted is None:
         return
@@ -394,8 +390,7 @@ async def wait_for_position(request: Request, service: Service) -> None:
             return
         with anyio.move_on_after(pause_s):
             await service.stopping.wait()
-            msg = "the server stops; ask the next one"
-            raise RequestError(503, msg, name="NotReady")
+            raise RequestError(503, "the server stops; ask the next one", name="NotReady")
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
@@ -417,22 +412,13 @@ def position_of(text: str, name: str) -> int:
 
 
 def moment_of(text: str, name: str) -> int | datetime:
-    """
-    Read a moment: a position on the log, or a time in ISO 8601 with an offset.
-
-    Raises:
-        RequestError: It is neither.
-    """
+    """Read a moment: a position on the log, or a time, see `read_time`."""
     if text.isascii() and text.isdigit():
         return position_of(text, name)
     try:
-        moment = datetime.fromisoformat(text.replace(" ", "+"))  # a `+` that is not encoded is a blank in a query
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        msg = f"{name} is a position on the log, or a time in ISO 8601 with an offset such as 2026-03-01T09:30:00Z"
-        raise RequestError(422, msg, name="InvalidValueError")
-    return moment
+        return time_of_text(text.replace(" ", "+"))  # a `+` that is not encoded is a blank in a query
+    except InvalidValueError as error:
+        raise RequestError(422, f"{name}: {error}", name="InvalidValueError") from None
 
 
 def head_of(call: HttpCall) -> str | msgspec.UnsetType | None:
@@ -441,17 +427,19 @@ def head_of(call: HttpCall) -> str | msgspec.UnsetType | None:
 
     UNSET where the request names neither.
     """
-    other = call.header("If-None-Match")
-    if other == "*":
-        return None
-    if other is not None:
+    other, tag = call.header("If-None-Match"), call.header("If-Match")
+    if other is not None and tag is not None:
+        msg = "send If-Match or If-None-Match, not both: no branch is empty and has a head; nothing was written"
+        raise InvalidValueError(msg)
+    if other is not None and other != "*":
         msg = "If-None-Match of a write is *, which expects an empty branch"
         raise InvalidValueError(msg)
-    tag = call.header("If-Match")
+    if other is not None:
+        return None
     if tag is None or tag.strip() == "*":
         return msgspec.UNSET
     tag = tag.strip()
-    if len(tag) < 2 or not (tag.startswith('"') and tag.endswith('"')):
+    if not TAG.fullmatch(tag):
         msg = 'If-Match is the id of the message at the head, in double quotes: If-Match: "<id>"'
         raise InvalidValueError(msg)
     return unquote(tag[1:-1])

@@ -62,8 +62,6 @@ class Events(Generic[T]):
     The items of an asynchronous iterator as events. An error of the ledger becomes the last one, `error`, with the problem.
 
     Args:
-        items: The iterator.
-        encode: Makes an event of an item.
         close: Ends the iterator, also where it was never asked.
         at_end: Makes the event that follows the last item, if one does.
     """
@@ -116,9 +114,6 @@ class EventStream(Response):
 
     Args:
         events: The events, or chunks of another body than one of events. The iterator is closed at the end.
-        stopping: Set when the server stops.
-        headers: More headers.
-        heartbeat: What is sent in silence: a comment.
         heartbeat_s: Seconds of silence until it is sent.
         retry_ms: The time that clients are to wait before they come back; None sends nothing, as some clients take it for an
             event.

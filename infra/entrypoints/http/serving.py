@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import resource
 import signal
 import socket
 import sys
@@ -10,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any, Final, cast
@@ -27,6 +26,7 @@ from uvicorn.supervisors import Multiprocess
 from chatledger.domain.errors import ConfigurationError
 
 from ...ledger.environment import open_given
+from ...operating_system import allow_open_files, open_files_limit
 from .server_sent_events import ABORT
 from .service import Service
 from .settings import CONNECTIONS, Serving
@@ -135,8 +135,8 @@ def configure(
     app: Starlette | Callable[[], Starlette], *, workers: int = 1, connections: int = CONNECTIONS
 ) -> uvicorn.Config:
     """Return how uvicorn serves an application, or what a function makes in each process."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    spare = max(most - _OWN_DESCRIPTORS, 12) if most != resource.RLIM_INFINITY else sys.maxsize
+    most = open_files_limit()
+    spare = sys.maxsize if most is None else max(most - _OWN_DESCRIPTORS, 12)
     # While asyncio closes a connection that makes room, it may accept three times as many as the backlog has.
     backlog = min(_BACKLOG, spare // 6)
     on_stderr = LOGGING_CONFIG["handlers"]["default"] | {"filters": ["seldom"]}
@@ -192,12 +192,7 @@ class Server(uvicorn.Server):
 
 def serve(settings: Serving, *, tell: Callable[[str], None], show: Callable[[str], None] | None = None) -> None:
     """
-    Serve a ledger until the process is told to stop.
-
-    Args:
-        settings: How.
-        tell: Called with lines once it listens.
-        show: Called with the address of the explorer; `tell` is when None.
+    Serve a ledger until the process is told to stop. `tell` gets lines once it listens, `show` the address of the explorer.
 
     Raises:
         ConfigurationError: The address is taken, something that is named is not there, or others could reach the server
@@ -205,7 +200,7 @@ def serve(settings: Serving, *, tell: Callable[[str], None], show: Callable[[str
         ChatledgerError: The ledger cannot be opened.
     """
     settings.check()
-    _allow_descriptors(_OWN_DESCRIPTORS + settings.connections + 3 * _BACKLOG)
+    allow_open_files(_OWN_DESCRIPTORS + settings.connections + 3 * _BACKLOG)
     # Opened here, its errors are said once, and the server of a directory outlives each of the workers.
     with (
         _exiting_by_signal(),
@@ -234,15 +229,6 @@ def serve(settings: Serving, *, tell: Callable[[str], None], show: Callable[[str
             worker = partial(application_of_worker, settings)
             config = configure(worker, workers=settings.workers, connections=settings.connections)
             Multiprocess(config, [listening]).run()
-
-
-def _allow_descriptors(count: int) -> None:
-    """Allow this process to open so many descriptors, if it may; most systems begin with 1,024 and allow more."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(ValueError, OSError):  # macOS allows less than it says
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextmanager
@@ -276,12 +262,7 @@ def application_of_worker(settings: Serving) -> Starlette:
 
 
 def listen(host: str, port: int, *, may_choose: bool = False) -> socket.socket:
-    """
-    Return a socket that listens at an address; port 0 is a free one, which is taken too where this one is in use and it may be.
-
-    Raises:
-        ConfigurationError: The address is taken, or not of this machine.
-    """
+    """Return a socket that listens at an address; port 0 is a free one, which is taken too where this one is in use and it may be."""
     # Named as one of TCP, asyncio sends what is written at once (TCP_NODELAY), not when its headers are acknowledged.
     listening = socket.socket(
         socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP

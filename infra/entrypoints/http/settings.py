@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 
 from chatledger.domain.errors import ConfigurationError
 
-from ...ledger.environment import open_given_async
+from ...ledger.environment import open_given_async, secret_patterns
 from ..explorer.links import EntryLinks
 from ..named import embedding_named, object_named
 from .access import Authenticate, any_of
@@ -29,37 +29,15 @@ _MISSING: Final = "tokens need the extra `jwt`: pip install 'chatledger[server,j
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Settings of a server.
+    Settings of a server; `chatledger serve --help` says what most of them mean.
 
     Args:
-        location: Of the ledger. Its keys and login are in the environment of each process.
-        create: Whether its stream on a NATS server is made when it is absent.
-        host: The address to listen at.
-        port: The port; 0 for a free one.
-        workers: Number of processes.
-        connections: How many connections a process holds; fewer where it may open fewer descriptors.
-        is_insecure: Whether others may reach it although nobody has to authenticate.
-        keys: The file of API keys.
-        jwks: Where the public keys for tokens are: a file or a URL.
-        issuer: The claim `iss` of tokens.
-        audience: The claim `aud` of tokens.
-        user_claim: The claim of a token that is the user's id.
-        authenticate: `module:function`, which authenticates callers.
-        cors: The origins whose pages may use the server.
-        graphs: The graphs that LangGraph's clients find here, each `name=module:attribute`.
-        embed: `module:name` of the embedding for searches by meaning.
-        anchor_key: The PEM file of the key that signs anchors.
-        mcp_can_write: Whether assistants may write over MCP.
-        limits: Limits of one user.
-        has_access_log: Whether each request is a line on stderr.
         metrics_folder: The folder in which the processes write their counts, and which links were used, for each other.
         contracts: What is served; all that is installed when None.
         session_key: Seals the cookies of the explorer; they end with the process when None.
         explorer: The address of the explorer; None where it is not served.
         link_secret: What the links are made from that let browsers in; without it they need none.
         is_by_link_only: Whether only browsers that came by such a link may ask for anything.
-        user_id: The user that they act as; None for everybody.
-        root_path: Where a proxy shows the server, such as `/ledger`.
         is_port_free_to_choose: Whether another port is taken where this one is in use.
     """
 
@@ -79,6 +57,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     cors: tuple[str, ...] = ()
     graphs: tuple[str, ...] = ()
     embed: str | None = None
+    redacts_secrets: bool = False
     anchor_key: str | None = None
     mcp_can_write: bool = False
     limits: Limits = Limits()
@@ -99,15 +78,12 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_by_link_only or any((self.keys, self.jwks, self.authenticate))
 
     def check(self) -> None:
-        """
-        Check that others are let in only where callers authenticate, and that all that is named is there.
-
-        Raises:
-            ConfigurationError: It is not so.
-        """
+        """Refuse to let others in where callers do not authenticate, and what is named and not there."""
         self.authentication()
         if self.embed is not None:
             embedding_named(self.embed)
+        if self.redacts_secrets:
+            secret_patterns()
         is_local = self.host in _LOCAL_HOSTS or self.host.startswith("127.")
         if not (self.has_access or self.is_insecure or is_local):
             msg = f"{self.host} lets others reach the ledger, and nobody is asked who they are: make keys (chatledger keys), or say --insecure"
@@ -117,12 +93,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(msg)
 
     def application(self) -> Starlette:
-        """
-        Return the application, which opens the ledger when it starts.
-
-        Raises:
-            ConfigurationError: Something that is named is not there.
-        """
+        """Return the application, which opens the ledger when it starts."""
         if self.has_access_log and not access_log.handlers:
             handler = logging.StreamHandler(sys.stderr)
             handler.setFormatter(logging.Formatter("%(message)s"))
@@ -134,6 +105,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
                 self.location,
                 create=self.create,
                 embed=None if self.embed is None else embedding_named(self.embed),
+                redact=secret_patterns() if self.redacts_secrets else None,
             ),
             closes_ledger=True,
             enable=self.contracts,
@@ -152,21 +124,18 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def for_browsers(self, address: str) -> "Serving":
-        """
-        Return these settings with what the explorer needs at an address, if it is served.
-
-        Raises:
-            ConfigurationError: The file with the key for sessions has none.
-        """
+        """Return these settings with what the explorer needs at an address, if it is served."""
         if not is_served("explorer", self.contracts):
             return self
         from ..explorer.sessions import kept_session_key
 
         is_asked = self.has_access and not self.is_by_link_only
+        # Of a ledger on a server, beside the keys: where several servers share these, each knows the sessions of the others.
+        beside = keys_beside(self.location) or (None if self.keys is None else Path(self.keys))
         return msgspec.structs.replace(
             self,
             explorer=address + "/",
-            session_key=kept_session_key(keys_beside(self.location)),
+            session_key=kept_session_key(beside),
             link_secret=None if is_asked else secrets.token_bytes(32),
         )
 
@@ -179,12 +148,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def authentication(self) -> Authenticate | None:
-        """
-        Return how callers authenticate: by one of the keys, a token, or the user's function.
-
-        Raises:
-            ConfigurationError: Something that is named is not there.
-        """
+        """Return how callers authenticate: by one of the keys, a token, or the user's function."""
         if self.is_by_link_only:
             return lambda _: None  # sessions only let in
         ways: list[Authenticate] = []
@@ -214,12 +178,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         return any_of(*ways) if ways else None
 
     def named_graphs(self) -> dict[str, Any] | None:
-        """
-        Import the graphs that LangGraph's clients find here; None where none are named.
-
-        Raises:
-            ConfigurationError: One of them is not there.
-        """
+        """Import the graphs that LangGraph's clients find here; None where none are named."""
         if not self.graphs:
             return None
         try:

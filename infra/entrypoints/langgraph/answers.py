@@ -6,7 +6,7 @@ from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import InvalidValueError, NotFoundError
 from chatledger.domain.values import NewMessage
-from chatledger.domain.versioned.namespaces import assistant_of
+from chatledger.domain.versioned.keys import assistant_of
 
 from ...ledger.drafts import assistant
 from ...ledger.threads import Threads

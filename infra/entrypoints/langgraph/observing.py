@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.graph.reducers import Reducer, Reducers, reduce_state
-from chatledger.domain.graph.transition import Transition, get_state_diff, transition
+from chatledger.domain.graph.reducers import Reducer, Reducers, Transition, get_state_diff, reduce_state, transition
 
 from ...ledger.graph.observers import StateObservers
 

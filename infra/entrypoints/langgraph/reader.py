@@ -44,12 +44,7 @@ class UncopiableError(Exception):
 
 
 def maker_of(value: Any) -> Maker:
-    """
-    Return a function that makes copies of a value, which callers may change.
-
-    Raises:
-        UncopiableError: Values of this kind are not copied here.
-    """
+    """Return a function that makes copies of a value, which callers may change; `UncopiableError` where it is of no kind that is copied."""
     kind = cast("type[Any]", type(value))
     if kind in _IMMUTABLE:
         return lambda: value

@@ -31,20 +31,28 @@ from chatledger.domain.errors import (
     RuntimeMismatchError,
 )
 from chatledger.domain.limits import check_count
+from chatledger.domain.versioned.checkpoint_packing import pack, unpack, versions_of
 from chatledger.domain.versioned.content import Serial, Tree
-from chatledger.domain.versioned.decide import PutVersion, TaskPut
-from chatledger.domain.versioned.record import BEGINNING, CHECKPOINT, METADATA, VersionRecord
+from chatledger.domain.versioned.pruning import plan_prune, plan_removal
+from chatledger.domain.versioned.record import BEGINNING, CHECKPOINT, METADATA, PutVersion, TaskPut, VersionRecord
 from chatledger.projections.chat.pages import only_new_collected
 
 from ...ledger.aio.async_ledger import AsyncLedger
-from ...ledger.aio.awaiting import in_thread
+from ...ledger.aio.awaiting import in_thread, threaded
 from ...ledger.open import open_async
-from .bound import RUNTIME, VALUES, Refresh, thread_id_of
-from .expectations import begin_flow, need_flow
-from .packing import next_version, pack, unpack, versions_of
-from .pruning import plan_prune, plan_removal
+from .bound import (
+    NULL_TASK_ID,
+    RUNTIME,
+    VALUES,
+    Refresh,
+    begin_flow,
+    may_ride,
+    need_flow,
+    next_version,
+    nodes_run,
+    thread_id_of,
+)
 from .reader import delta_history
-from .steps import NULL_TASK_ID, may_ride, nodes_run
 from .threads import ThreadQueries
 
 S = TypeVar("S")
@@ -545,27 +553,12 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
                 await anyio.sleep(pause_s)
         return await in_thread(lambda: self._put(config, checkpoint, metadata, new_versions))
 
-    async def aput_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
-        """Asynchronous version of `put_writes`."""
-        await in_thread(lambda: self.put_writes(config, writes, task_id, task_path))
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """Asynchronous version of `delete_thread`."""
-        await in_thread(lambda: self.delete_thread(thread_id))
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Asynchronous version of `delete_for_runs`."""
-        await in_thread(lambda: self.delete_for_runs(run_ids))
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Asynchronous version of `copy_thread`."""
-        await in_thread(lambda: self.copy_thread(source_thread_id, target_thread_id))
-
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest", keep_last: int = 1) -> None:
-        """Asynchronous version of `prune`."""
-        await in_thread(lambda: self.prune(thread_ids, strategy=strategy, keep_last=keep_last))
+    # Theirs are declared as coroutines of `async def`; these are awaited alike.
+    aput_writes = threaded(put_writes)  # pyright: ignore[reportAssignmentType]
+    adelete_thread = threaded(delete_thread)  # pyright: ignore[reportAssignmentType]
+    adelete_for_runs = threaded(delete_for_runs)  # pyright: ignore[reportAssignmentType]
+    acopy_thread = threaded(copy_thread)  # pyright: ignore[reportAssignmentType]
+    aprune = threaded(prune)  # pyright: ignore[reportAssignmentType]
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from itertools import islice
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, cast
 
 import msgspec
@@ -28,12 +27,12 @@ from langgraph.store.base import Item as StoredItem
 
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
 from chatledger.domain.limits import check_count
+from chatledger.domain.moments import Moment
 
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.aio.awaiting import threaded
 from ...ledger.graph.stored import StoredStates
-from ...ledger.items.item_store import ItemReader, ItemStore
-from ...ledger.items.values import Item, ItemPut, ItemVersion
+from ...ledger.items.item_store import Item, ItemPut, ItemReader, ItemStore, ItemVersion
 from ...ledger.ledger import Ledger
 from ...ledger.sweeper import Sweeper
 from ..adapters.access import AdapterLedger, Source
@@ -56,7 +55,6 @@ class _PlannedBatch(NamedTuple):
     A batch, checked.
 
     Args:
-        size: The number of operations.
         reads: The operations that read, by their place in the batch.
         puts: The changes; of several changes of an item only the last.
     """
@@ -280,7 +278,7 @@ class LedgerBaseStore(_LedgerStore):
             source, index=self.index_config, ttl=self.ttl_config, keep_deleted=self._keep_deleted, user_id=user_id
         )
 
-    def as_of(self, moment: int | datetime) -> EarlierBaseStore:
+    def as_of(self, moment: Moment) -> EarlierBaseStore:
         """
         Return the store as it stood at an earlier moment, to be read only. Of erased items, and of what expired, it has nothing.
 
@@ -347,17 +345,13 @@ class LedgerBaseStore(_LedgerStore):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def _items(self) -> ItemStore:

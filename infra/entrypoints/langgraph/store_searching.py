@@ -22,8 +22,7 @@ from chatledger.domain.errors import ConfigurationError, InvalidValueError
 from chatledger.domain.search.bm25 import rank_texts
 from chatledger.domain.search.fields import leaf_texts
 
-from ...ledger.items.item_store import ItemReader
-from ...ledger.items.values import Item
+from ...ledger.items.item_store import Item, ItemReader
 
 _ANY: Final = "*"
 _MAX_DEPTH: Final = 100
@@ -48,12 +47,7 @@ class Ranked(NamedTuple):
 
 
 def check_filter(wanted: Any) -> Mapping[str, Any]:
-    """
-    Return the filter of a search, checked.
-
-    Raises:
-        InvalidValueError: It is no object, or has an operator that is not known, such as `$and`.
-    """
+    """Return the filter of a search; one that is no object, or has an operator that is not known, such as `$and`, is refused."""
     if wanted is None:
         return {}
     if not isinstance(wanted, Mapping):
@@ -135,15 +129,7 @@ def _holds(value: Any, name: str, operand: Any) -> bool:
 
 
 class ItemIndex:
-    """
-    The fields of items that a store searches, and the way in which it does.
-
-    Args:
-        config: As LangGraph's stores take it. With `embed`, items are found by their vectors; without, by words.
-
-    Raises:
-        ConfigurationError: `fields` is no list of paths, or `dims` no number above 0.
-    """
+    """The fields of items that a store searches, as LangGraph configures them: by vectors with `embed`, by words without."""
 
     def __init__(self, config: IndexConfig | None) -> None:
         settings: Mapping[str, Any] = config or {}
@@ -225,12 +211,7 @@ class ItemIndex:
 
 
 def check_fields(fields: Any) -> Any:
-    """
-    Return the `index` of a put, checked: None, False, or a list of paths.
-
-    Raises:
-        InvalidValueError: It is none of these.
-    """
+    """Return the `index` of a put, checked: None, False, or a list of paths."""
     if fields is None or fields is False:
         return fields
     if isinstance(fields, list | tuple) and all(isinstance(path, str) for path in cast("Sequence[Any]", fields)):

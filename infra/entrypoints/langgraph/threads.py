@@ -1,26 +1,24 @@
 """Questions about threads that LangGraph's interface does not have, and what is done to whole namespaces."""
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
 
-from chatledger.domain.errors import InvalidValueError, QuarantinedError
+from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_count
-from chatledger.domain.search.query import parse
-from chatledger.domain.search.snippets import Snippets
+from chatledger.domain.values import SearchHit
+from chatledger.domain.versioned.pruning import Migration, plan_migration
 from chatledger.domain.versioned.record import StoredWrite
 from chatledger.domain.wire import Value
 
 from ...ledger.aio.awaiting import threaded
 from ...ledger.threads import StoredCheckpoint, ThreadInfo
 from .bound import BoundSaver
-from .pruning import Migration, plan_migration
-from .searching import MESSAGES, FoundMessage, ThreadHit, find_messages
 
 _BRANCH, _JOIN, _HIDDEN = "branch:to:", "join:", "__"
 _START, _SENDS = "__start__", "__pregel_tasks"
@@ -215,59 +213,19 @@ class ThreadQueries(BoundSaver):
 
     aget_thread_history = threaded(get_thread_history)
 
-    def search(
-        self,
-        query: str,
-        *,
-        thread_id: str | None = None,
-        checkpoint_ns: str | None = None,
-        channels: Collection[str] = MESSAGES,
-        limit: int | None = 20,
-    ) -> list[ThreadHit]:
+    def search(self, query: str, *, thread_id: str | None = None, limit: int | None = 20) -> list[SearchHit]:
         """
-        Find messages of threads by their words, those of the newest checkpoints first.
+        Find messages of the saver's threads by their words, or of one of them; see `Ledger.search`, which this asks.
 
-        There is no index of them: each different message is read once. With `thread_id` it costs O(messages and
-        checkpoints of that thread), whatever else the ledger has; without one O(those of all threads that the saver sees).
-        What was deleted or pruned is not found, nor, without `thread_id`, what is in quarantine.
-
-        Args:
-            query: As for `Ledger.search`: words, which must all occur, operators, `"phrases"` and `prefix*`.
-            thread_id: Only in this thread; an unknown one has no messages.
-            checkpoint_ns: Only in this namespace, as it is stored.
-            channels: Of the state, those that hold messages, LangChain's or dicts with `role` and `content`.
-            limit: At most so many; all when None.
+        Of an assistant's saver those in its namespaces: for them all hits of the ledger are looked at.
 
         Raises:
             InvalidValueError: An argument breaks a rule.
         """
-        if not isinstance(query, str) or isinstance(channels, str):
-            msg = "query must be text, and channels a list of names"
-            raise InvalidValueError(msg)
-        if limit is not None:
-            check_count(limit, "limit")
-        parsed = parse(query)
-        if parsed is None or limit == 0:
-            return []
-        threads = self._threads.thread_ids() if thread_id is None else [str(thread_id)]
-        matches: list[tuple[str, str, FoundMessage]] = []
-        for owner in threads:
-            # A thread in quarantine keeps nobody from searching the others; where it is named, the caller is told.
-            with (
-                suppress(*(() if thread_id is not None else (QuarantinedError,))),
-                self._threads.reading(owner) as thread,
-            ):
-                reader = self._reader()
-                for name in thread.lines():
-                    if self._is_ours(name) and checkpoint_ns in {None, name}:
-                        oldest_first = list(find_messages(thread, name, parsed, channels, reader, self._runtime))
-                        matches += ((owner, name, message) for message in reversed(oldest_first))
-        matches.sort(key=lambda match: match[2].checkpoint_id, reverse=True)
-        snippets = Snippets(parsed)
-        return [
-            ThreadHit(thread_id=owner, checkpoint_ns=name, **message._asdict(), snippet=snippets.of(message.text))
-            for owner, name, message in matches[:limit]
-        ]
+        most = limit if self._root is None else None
+        hits = self._threads.ledger.search(query, thread_id=thread_id, where="threads", limit=most)
+        own = (hit for hit in hits if hit.place is not None and self._is_ours(hit.place.namespace))
+        return list(islice(own, limit))
 
     asearch = threaded(search)
 

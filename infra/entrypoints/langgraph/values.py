@@ -62,13 +62,7 @@ def is_snapshot(form: str) -> bool:
 
 
 def put_together(form: str, parts: list[Any]) -> Any:
-    """
-    The value again.
-
-    Raises:
-        ConfigurationError: It needs a library that is not there.
-        CorruptStateError: It is of a form that this version does not know.
-    """
+    """The value again."""
     if form == _SNAPSHOT and len(parts) == 1:
         return _DeltaSnapshot(parts[0])
     if form == _SEND and len(parts) == 2:

@@ -7,7 +7,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.values import Branch, Chat, Checkpoint, Message
+from chatledger.domain.values import Branch, Chat, Checkpoint, Member, MemberRole, Message
 from chatledger.domain.wire import iso
 
 SCHEME: Final = "chatledger://chats/"
@@ -50,12 +50,7 @@ def uri_of(chat_id: str, part: Part | None = None, name: str = "") -> str:
 
 
 def parse_uri(uri: str) -> ResourceName:
-    """
-    Read a URI.
-
-    Raises:
-        InvalidValueError: It is not one of the forms of `TEMPLATES`.
-    """
+    """Read a URI of one of the forms of `TEMPLATES`."""
     parts = uri.removeprefix(SCHEME).split("/") if uri.startswith(SCHEME) else []
     try:
         names = [unquote(part, errors="strict") for part in parts]
@@ -127,14 +122,16 @@ class CheckpointInfo(Answer, frozen=True):
     set_at: str | int
 
 
-class Room:
-    """
-    The characters that an answer still has room for.
+class MemberInfo(Answer, frozen=True):
+    """A user who may read a conversation, or write to it."""
 
-    Args:
-        chars: In all.
-        each: For the text of each message.
-    """
+    user: str
+    role: MemberRole
+    added_at: str | int
+
+
+class Room:
+    """The characters that an answer still has room for, and those for the text of each message."""
 
     def __init__(self, chars: int = MAX_ANSWER_CHARS, *, each: int = MESSAGE_CHARS) -> None:
         self.left, self._each = chars, each
@@ -227,6 +224,11 @@ def show_checkpoint(checkpoint: Checkpoint) -> CheckpointInfo:
         message=checkpoint.message_id,
         set_at=iso(checkpoint.created_at),
     )
+
+
+def show_member(member: Member) -> MemberInfo:
+    """Return a member as an assistant reads it."""
+    return MemberInfo(user=member.user_id, role=member.role, added_at=iso(member.added_at))
 
 
 def short_metadata(metadata: dict[str, Any] | None) -> dict[str, Any] | None:

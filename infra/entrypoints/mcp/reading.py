@@ -11,6 +11,7 @@ from chatledger.domain.errors import BranchNotFoundError, ChatNotFoundError, Inv
 from chatledger.domain.values import Chat, Message
 from chatledger.domain.wire import iso
 
+from ...ledger.expiry import time_of_text
 from ...ledger.ledger import Ledger
 from ...ledger.view import LedgerView
 from .answers import (
@@ -21,6 +22,7 @@ from .answers import (
     BranchInfo,
     CheckpointInfo,
     Conversation,
+    MemberInfo,
     MessageLimit,
     Room,
     ShownMessage,
@@ -28,10 +30,11 @@ from .answers import (
     show_branch,
     show_chat,
     show_checkpoint,
+    show_member,
     show_message,
     uri_of,
 )
-from .tools import BranchName, ChatId, MessageId, Time, Tool, time_of
+from .tools import BranchName, ChatId, MessageId, Time, Tool
 
 ListLimit = Annotated[int, msgspec.Meta(ge=1, le=100, description="At most this many.")]
 _LOOKED_AT: Final = 5_000
@@ -39,16 +42,37 @@ _LOOKED_AT: Final = 5_000
 _LISTED_BRANCHES: Final = 200
 
 
-class SearchedMessage(Answer, frozen=True):
-    """A message that a search found; `snippet` has the matching words between `<mark>` and `</mark>`."""
+class AgentPlace(Answer, frozen=True):
+    """Where an agent said something: in a thread, a state or an item, in which version of it."""
 
-    conversation: str
+    kind: str
+    id: str
+    namespace: str = ""
+    version: str | None = None
+
+
+class SearchedMessage(Answer, frozen=True):
+    """
+    A message that a search found; `matches` says where in the snippet the words are, from and to which character.
+
+    It is in a conversation, which has a uri, or where an agent said it.
+    """
+
     message: str
-    uri: str
     role: str
     at: str | int
     snippet: str
+    matches: tuple[list[int], ...] = ()
+    conversation: str | None = None
+    uri: str | None = None
     title: str | None = None
+    place: AgentPlace | None = None
+
+
+class Members(Answer, frozen=True):
+    """The members of a conversation, the earliest added first."""
+
+    members: list[MemberInfo]
 
 
 class FoundMessages(Answer, frozen=True):
@@ -129,34 +153,42 @@ def search_conversations(
     limit: ListLimit = 20,
 ) -> FoundMessages:
     """
-    Search the messages of all conversations by their words.
+    Search the messages of all conversations, and what agents said in threads, states and items, by their words.
 
-    Use it when you look for something that was said. Continue with read_around on the id of a message that was found.
+    Use it when you look for something that was said. Continue with read_around on the id of a message of a conversation.
     """
     hits = ledger.search(
         query,
         chat_id=conversation,
         user_id=user,
         roles=roles,
-        since=None if since is None else time_of(since, "since"),
-        until=None if until is None else time_of(until, "until"),
+        since=since,
+        until=until,
         limit=limit,
     )
     titles: dict[str, str | None] = {}
     messages: list[SearchedMessage] = []
     for hit in hits:
-        message = hit.message
+        message, place = hit.message, hit.place
+        found = SearchedMessage(
+            message=message.id,
+            role=message.name,
+            at=iso(message.created_at),
+            snippet=hit.snippet,
+            matches=tuple(hit.matches),
+        )
+        if place is not None:
+            of_agent = AgentPlace(kind=place.kind, id=place.id, namespace=place.namespace, version=place.version)
+            messages.append(msgspec.structs.replace(found, place=of_agent))
+            continue
         if message.chat_id not in titles:
             chat = ledger.get_chat(message.chat_id)
             titles[message.chat_id] = None if chat is None or chat.title is None else chat.title[:LABEL_CHARS]
         messages.append(
-            SearchedMessage(
+            msgspec.structs.replace(
+                found,
                 conversation=message.chat_id,
-                message=message.id,
                 uri=uri_of(message.chat_id, "messages", message.id),
-                role=message.name,
-                at=iso(message.created_at),
-                snippet=hit.snippet[:MESSAGE_CHARS],
                 title=titles[message.chat_id],
             )
         )
@@ -166,9 +198,13 @@ def search_conversations(
 def list_conversations(
     ledger: Ledger,
     *,
-    since: Annotated[str, msgspec.Meta(description="Only those changed at this time (ISO 8601) or later.")]
+    since: Annotated[
+        str,
+        msgspec.Meta(description="Only those changed at this time or later: ISO 8601, yesterday, tuesday or 7d (ago)."),
+    ]
     | None = None,
-    until: Annotated[str, msgspec.Meta(description="Only those changed before this time (ISO 8601).")] | None = None,
+    until: Annotated[str, msgspec.Meta(description="Only those changed before this time, given likewise.")]
+    | None = None,
     metadata: Annotated[dict[str, str], msgspec.Meta(description="Only those whose metadata has these values.")]
     | None = None,
     user: Annotated[str, msgspec.Meta(description="Only conversations of this owner.")] | None = None,
@@ -176,8 +212,8 @@ def list_conversations(
     after: Annotated[str, msgspec.Meta(description="`next` of the list before.")] | None = None,
 ) -> ConversationList:
     """List conversations, the last changed first; those of a period with since and until."""
-    first = None if since is None else time_of(since, "since").timestamp() * 1000
-    end = None if until is None else time_of(until, "until").timestamp() * 1000
+    first = None if since is None else time_of_text(since).timestamp() * 1000
+    end = None if until is None else time_of_text(until).timestamp() * 1000
     conversations: list[Conversation] = []
     last: str | None = after
     for looked_at, chat in enumerate(_chats(ledger, user, metadata, after)):
@@ -223,12 +259,7 @@ def read_branch(
     limit: int = 30,
     max_characters: int = MESSAGE_CHARS,
 ) -> Transcript:
-    """
-    Read a page of a branch, now or at an earlier moment.
-
-    Raises:
-        ChatNotFoundError, BranchNotFoundError, MessageNotFoundError: Something named is not there.
-    """
+    """Read a page of a branch, now or at an earlier moment."""
     page = reader.get_page(chat_id, branch=branch, limit=limit, before=before)
     room = Room(each=max_characters)
     messages = room.take_newest([(entry.message, len(entry.versions.ids)) for entry in page.entries])
@@ -247,7 +278,8 @@ def read_as_of(
     *,
     conversation: ChatId,
     time: Annotated[
-        str, msgspec.Meta(description="A time in ISO 8601, UTC unless it has an offset, or a position on the log.")
+        str,
+        msgspec.Meta(description="A time: ISO 8601, yesterday, tuesday or 7d (ago), in UTC; or a position on the log."),
     ],
     branch: BranchName | None = None,
     before: Annotated[str, msgspec.Meta(description="`before` of the page that follows.")] | None = None,
@@ -256,7 +288,7 @@ def read_as_of(
 ) -> Transcript:
     """Read a conversation as it was at an earlier moment: its branches, and what they had then."""
     is_position = time.isascii() and time.isdigit() and len(time) < 19
-    moment = int(time) if is_position else time_of(time, "time")
+    moment = int(time) if is_position else time
     with ledger.as_of(moment) as view:
         return read_branch(view, conversation, branch, before, limit, max_characters)
 
@@ -375,6 +407,13 @@ def history(
     return ConversationHistory(events=events, next=events[-1].position if len(recorded) > limit else None)
 
 
+def list_members(ledger: Ledger, *, conversation: ChatId) -> Members:
+    """List who may read a conversation, or write to it, besides its owner."""
+    if ledger.get_chat(conversation) is None:
+        raise ChatNotFoundError(conversation)
+    return Members(members=[show_member(member) for member in ledger.members(conversation)])
+
+
 READING: Final[list[Tool]] = [
     Tool(search_conversations, "Search conversations"),
     Tool(list_conversations, "List conversations"),
@@ -384,4 +423,5 @@ READING: Final[list[Tool]] = [
     Tool(diff, "Compare two lines"),
     Tool(read_as_of, "Read a conversation as it was"),
     Tool(history, "History of a conversation"),
+    Tool(list_members, "List members"),
 ]

@@ -7,15 +7,19 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
+import anyio.to_thread
 import mcp_types as types
 import msgspec
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPError
+from starlette.requests import Request
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from chatledger.domain.errors import AccessDeniedError, ChatledgerError, InvalidValueError, NotFoundError
 from chatledger.domain.packing import readable
@@ -26,10 +30,14 @@ from ...ledger.ledger import Ledger
 from ..http.access import Principal
 from .answers import TEMPLATES, parse_uri
 from .reading import READING
-from .resources import MIME_TYPE, PROMPTS, list_resources, read_resource
-from .subscriptions import MAX_URIS, Watch, follow
-from .tools import Tool
-from .writing import WRITING
+from .resources import MAX_URIS, MIME_TYPE, PROMPTS, Watch, follow, list_resources, read_resource
+from .tools import WRITING, Tool
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+    from ..http.service import Service
+
 
 MAX_LISTENING: Final = 1_000
 T = TypeVar("T")
@@ -47,16 +55,7 @@ _FAILED: Final = "the server failed; its log says why. Nothing is known of the o
 
 
 class LedgerServer:
-    """
-    A ledger as MCP's tools, resources and prompts.
-
-    Args:
-        ledger: The whole ledger.
-        principal_of: Returns the caller from the context of a request.
-        can_write: Whether the tools that write are there, for callers with the scope `write`.
-        connected: The caller at the other end, where there is one connection that lasts; it can then subscribe in the manner of
-            the protocol up to 2025-11-25, while `following` is open.
-    """
+    """A ledger as MCP's tools, resources and prompts."""
 
     def __init__(
         self,
@@ -282,17 +281,7 @@ def _failed(words: str) -> types.CallToolResult:
 
 
 def serve_stdio(location: str, *, user_id: str | None = None, can_write: bool = False) -> None:
-    """
-    Serve a ledger until stdin ends. A signal (SIGINT, SIGTERM) closes the ledger and ends the process.
-
-    Args:
-        location: Of the ledger; its keys and login are in the environment.
-        user_id: The user whose conversations are there; everybody's when None.
-        can_write: Whether the tools that write are there.
-
-    Raises:
-        ConfigurationError, LogUnavailableError: The ledger does not open.
-    """
+    """Serve a ledger until stdin ends. A signal (SIGINT, SIGTERM) closes the ledger and ends the process."""
     anyio.run(_serve, location, user_id, can_write)
 
 
@@ -308,7 +297,74 @@ async def _serve(location: str, user_id: str | None, can_write: bool) -> None:  
 
 
 async def _end_by_signal(ledger: AsyncLedger) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    # Event loops of Windows take no signals: there Ctrl-C is raised, and a process that is told to end ends at once.
+    with suppress(NotImplementedError), anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for number in signals:
             await ledger.close()
             os._exit(128 + number)  # the thread that reads stdin cannot be ended otherwise
+
+
+PATH: Final = "/mcp"
+MAX_BODY_BYTES: Final = 4 << 20
+_PRINCIPAL: Final = "chatledger.principal"
+
+
+class McpEndpoint:
+    """The ASGI application at `/mcp`. What it needs is imported, and started, with the first request."""
+
+    def __init__(self, service: "Service", *, can_write: bool) -> None:
+        self._service, self._can_write = service, can_write
+        self._wanted, self._ready = anyio.Event(), anyio.Event()
+        self._manager: StreamableHTTPSessionManager | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request = Request(scope, receive)
+        principal = await self._service.permitted(request, "read")
+        # The SDK takes a second to import, and its manager wants a task that outlives the request: `running` has both.
+        self._wanted.set()
+        await self._ready.wait()
+        assert self._manager is not None
+        await self._manager.handle_request({**scope, _PRINCIPAL: principal}, receive, send)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Answer requests while the context is open."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._run)
+            try:
+                yield
+            finally:
+                group.cancel_scope.cancel()
+
+    async def _run(self) -> None:
+        await self._wanted.wait()
+        served, manager = await anyio.to_thread.run_sync(self._make)
+        async with manager.run():
+            self._manager = manager
+            self._ready.set()
+            await self._service.stopping.wait()
+            served.close()
+            await anyio.sleep_forever()
+
+    def _make(self) -> "tuple[LedgerServer, StreamableHTTPSessionManager]":
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+        served = LedgerServer(self._service.ledger, _principal_of, can_write=self._can_write)
+        # Calls are answered in JSON: the SDK's streams are cut when a server stops, with the answers that are under way.
+        # Subscriptions are streams nevertheless.
+        return served, StreamableHTTPSessionManager(
+            served.server, json_response=True, stateless=True, max_request_body_size=MAX_BODY_BYTES
+        )
+
+
+def mcp_paths(service: "Service", *, can_write: bool) -> list[BaseRoute]:
+    """Return the route of MCP."""
+    endpoint = McpEndpoint(service, can_write=can_write)
+    service.running.append(endpoint.running)
+    return [Route(PATH, endpoint, methods=["POST"])]
+
+
+def _principal_of(ctx: Any) -> Principal:
+    principal: Principal = ctx.request.scope[_PRINCIPAL]
+    return principal

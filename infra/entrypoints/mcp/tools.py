@@ -3,16 +3,32 @@
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any, Final, get_type_hints
 
 import msgspec
 
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.values import MemberRole, NewMessage
 
 from ...ledger.ledger import Ledger
+from .answers import (
+    Answer,
+    BranchInfo,
+    CheckpointInfo,
+    MemberInfo,
+    ShownMessage,
+    show_branch,
+    show_checkpoint,
+    show_member,
+    show_message,
+)
 
-Time = Annotated[str, msgspec.Meta(description="A time in ISO 8601, e.g. 2026-03-01 or 2026-03-01T09:30:00Z; UTC.")]
+Time = Annotated[
+    str,
+    msgspec.Meta(
+        description="A time: ISO 8601, e.g. 2026-03-01T09:30:00Z; yesterday; tuesday, the last one; or 7d, a week ago. In UTC."
+    ),
+]
 ChatId = Annotated[str, msgspec.Meta(description="The id of a conversation.")]
 MessageId = Annotated[str, msgspec.Meta(description="The id of a message.")]
 BranchName = Annotated[str, msgspec.Meta(description="The name of a branch; the active one if left out.")]
@@ -35,9 +51,6 @@ class Tool:
     assistant reads, its return annotation the form of the answer.
 
     Args:
-        call: The function.
-        title: A name for people.
-        is_writing: Whether it writes; such tools are served only where writing is allowed.
         is_idempotent: Whether calling it again with the same arguments changes nothing more.
         is_destructive: Whether it replaces something that was there.
     """
@@ -67,12 +80,7 @@ class Tool:
         self.output_schema = schema_of(hints["return"])
 
     def answer(self, ledger: Ledger, arguments: Mapping[str, Any]) -> Any:
-        """
-        Call the function, in this thread.
-
-        Raises:
-            InvalidValueError: An argument is missing, unknown or of the wrong form, and nothing was called; or the ledger refuses it.
-        """
+        """Call the function, in this thread, with arguments that are checked first."""
         try:
             read = msgspec.convert(arguments, self._arguments, strict=False)
         except msgspec.ValidationError as error:
@@ -94,16 +102,110 @@ def schema_of(kind: Any) -> dict[str, Any]:
     return schema | ({"$defs": components} if components else {})
 
 
-def time_of(text: str, name: str) -> datetime:
-    """
-    Read a time in ISO 8601; in UTC unless it has an offset.
+class NewTurn(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A message to be appended. With an id of your own, appending it again does nothing."""
 
-    Raises:
-        InvalidValueError: It is none.
-    """
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        msg = f"{name} is a time in ISO 8601, such as 2026-03-01 or 2026-03-01T09:30:00Z, not {text[:100]!r}"
-        raise InvalidValueError(msg) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    role: Annotated[str, msgspec.Meta(description="Such as user, assistant, system or tool.")]
+    text: str
+    id: str | None = None
+
+
+class AppendedMessages(Answer, frozen=True):
+    """The messages as they were stored."""
+
+    messages: list[ShownMessage]
+
+
+class MessageNotes(Answer, frozen=True):
+    """The notes on a message."""
+
+    message: str
+    metadata: dict[str, Any]
+
+
+class RemovedMember(Answer, frozen=True):
+    """Whether the user was a member until now."""
+
+    removed: bool
+
+
+def append(
+    ledger: Ledger,
+    *,
+    conversation: ChatId,
+    messages: Annotated[list[NewTurn], msgspec.Meta(min_length=1, max_length=100)],
+    branch: BranchName | None = None,
+    expected_head: Annotated[
+        str, msgspec.Meta(description="Write only if this message is the last one of the branch now.")
+    ]
+    | None = None,
+) -> AppendedMessages:
+    """Append messages to a branch of a conversation."""
+    new = [NewMessage(turn.role, turn.text, id=turn.id) for turn in messages]
+    stored = ledger.append(
+        conversation, new, branch=branch, expected_head=msgspec.UNSET if expected_head is None else expected_head
+    )
+    return AppendedMessages(messages=[show_message(message, each=200) for message in stored])
+
+
+def fork(
+    ledger: Ledger,
+    *,
+    conversation: ChatId,
+    message: Annotated[str, msgspec.Meta(description="The last message that the new branch has.")],
+    activate: Annotated[bool, msgspec.Meta(description="Make it the branch that people see.")] = False,
+) -> BranchInfo:
+    """Begin a new branch at a message, to go on from there differently. Nothing is copied or lost."""
+    return show_branch(ledger.fork(conversation, message, activate=activate))
+
+
+def checkpoint(
+    ledger: Ledger,
+    *,
+    conversation: ChatId,
+    name: Annotated[str, msgspec.Meta(description="The name; one that is there already is moved.")],
+    message: MessageId,
+) -> CheckpointInfo:
+    """Give a message a name, to find it again."""
+    return show_checkpoint(ledger.set_checkpoint(conversation, name, message))
+
+
+def annotate(
+    ledger: Ledger,
+    *,
+    conversation: ChatId,
+    message: MessageId,
+    metadata: Annotated[dict[str, Any], msgspec.Meta(description="Keys to set; the others stay.")],
+) -> MessageNotes:
+    """Attach notes to a message; the message itself stays as it is."""
+    # Only metadata: which messages are hidden or replaced is for people to say.
+    annotation = ledger.annotate(conversation, message, metadata=metadata)
+    return MessageNotes(message=message, metadata=annotation.metadata)
+
+
+def set_member(
+    ledger: Ledger,
+    *,
+    conversation: ChatId,
+    user: Annotated[str, msgspec.Meta(description="The id of the user.")],
+    role: Annotated[MemberRole, msgspec.Meta(description="A reader reads all of it; a writer also writes.")],
+) -> MemberInfo:
+    """Let a user into a conversation, with all that was said in it, or change what a member may do. Only its owner may."""
+    return show_member(ledger.set_member(conversation, user, role))
+
+
+def remove_member(
+    ledger: Ledger, *, conversation: ChatId, user: Annotated[str, msgspec.Meta(description="The id of the member.")]
+) -> RemovedMember:
+    """Remove a member from a conversation: it is not there for that user any more. Only its owner may, and the member."""
+    return RemovedMember(removed=ledger.remove_member(conversation, user))
+
+
+WRITING: Final[list[Tool]] = [
+    Tool(append, "Append messages", is_writing=True, is_idempotent=False),
+    Tool(fork, "Begin a branch", is_writing=True, is_idempotent=False),
+    Tool(checkpoint, "Name a message", is_writing=True, is_destructive=True),
+    Tool(annotate, "Annotate a message", is_writing=True, is_destructive=True),
+    Tool(set_member, "Let a user in", is_writing=True, is_destructive=True),
+    Tool(remove_member, "Remove a member", is_writing=True, is_destructive=True),
+]

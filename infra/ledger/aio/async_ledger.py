@@ -6,7 +6,6 @@ import threading
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Generator, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime
 from functools import partial, update_wrapper
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
@@ -18,6 +17,7 @@ from chatledger.domain.chat.live import KEEP_S, LiveStream
 from chatledger.domain.chat.members import User, check_roles
 from chatledger.domain.errors import AccessDeniedError, InvalidValueError, LedgerClosedError
 from chatledger.domain.limits import check_id
+from chatledger.domain.moments import Moment
 from chatledger.domain.values import MemberRole, Message
 from chatledger.projections.custom.rows import ProjectionView
 
@@ -28,6 +28,7 @@ from ..ledger import Ledger
 from ..live import LiveAnswer
 from ..log import begin_view
 from ..messages import Appending, OnExisting, begin_append
+from ..port import store_of
 from ..view import LedgerMethods, LedgerView, methods_then
 from .awaiting import AsyncClosing, DeferredAnswer, Opening, Runner, awaited, ended, in_thread, iterated
 from .live import AsyncLiveAnswer, AsyncLiveReader
@@ -100,6 +101,7 @@ async def append(
         expected_head=expected_head,
         on_existing=on_existing,
         chat_metadata=chat_metadata,
+        redactor=store_of(ledger).redactor,
     )
     messages = appending.drafts  # with the ids that they have now: repeated below, they must not get others
     future: asyncio.Future[None] = waiting.loop.create_future()
@@ -178,6 +180,7 @@ class AwaitedReads(AsyncClosing):
     forks = read(LedgerMethods.forks)
 
     search = read(LedgerMethods.search)
+    count_hits = read(LedgerMethods.count_hits)
 
     get_rows = read(LedgerMethods.get_rows)
     list_bundled_lines = read(LedgerMethods.list_bundled_lines)
@@ -259,6 +262,13 @@ class AsyncLedger(AwaitedReads):
     due_chats = awaited(Ledger.due_chats)
     erasures = awaited(Ledger.erasures)
     wait_erased = awaited(Ledger.wait_erased)
+    erase_user = awaited(Ledger.erase_user)
+    hold = awaited(Ledger.hold)
+    release = awaited(Ledger.release)
+    holds = awaited(Ledger.holds)
+    set_retention = awaited(Ledger.set_retention)
+    remove_retention = awaited(Ledger.remove_retention)
+    retention = awaited(Ledger.retention)
 
     append = append
     add_messages = awaited(Ledger.add_messages)
@@ -278,9 +288,15 @@ class AsyncLedger(AwaitedReads):
     set_member = awaited(Ledger.set_member)
     remove_member = awaited(Ledger.remove_member)
     set_members = awaited(Ledger.set_members)
+    create_link = awaited(Ledger.create_link)
+    revoke_link = awaited(Ledger.revoke_link)
+    links = awaited(Ledger.links)
+    get_link = awaited(Ledger.get_link)
     check_may_write = awaited(Ledger.check_may_write)
 
     annotate = awaited(Ledger.annotate)
+    redact = awaited(Ledger.redact)
+    redact_words = awaited(Ledger.redact_words)
 
     record_run = awaited(Ledger.record_run)
     start_run = awaited(Ledger.start_run)
@@ -288,6 +304,9 @@ class AsyncLedger(AwaitedReads):
     complete_run = awaited(Ledger.complete_run)
     fail_run = awaited(Ledger.fail_run)
     update_run = awaited(Ledger.update_run)
+
+    list_threads = awaited(Ledger.list_threads)
+    count_threads = awaited(Ledger.count_threads)
 
     mark_stale = awaited(Ledger.mark_stale)
     begin_regeneration = awaited(Ledger.begin_regeneration)
@@ -309,12 +328,14 @@ class AsyncLedger(AwaitedReads):
     export_thread = awaited(Ledger.export_thread)
     export_state = awaited(Ledger.export_state)
     export_all = iterated(Ledger.export_all, chunk=1)
+    export_user = iterated(Ledger.export_user, chunk=1)
     history = iterated(Ledger.history)
     get_position = awaited(Ledger.get_position)
     last_position = awaited(Ledger.last_position)
     feeds = awaited(Ledger.feeds)
     ack_feed = awaited(Ledger.ack_feed)
     forget_feed = awaited(Ledger.forget_feed)
+    forget_backup = awaited(Ledger.forget_backup)
     sync = awaited(Ledger.sync)
     rebuild = awaited(Ledger.rebuild)
     projections = awaited(Ledger.projections)
@@ -323,6 +344,8 @@ class AsyncLedger(AwaitedReads):
     anchor = awaited(Ledger.anchor)
     prove = awaited(Ledger.prove)
     prove_growth = awaited(Ledger.prove_growth)
+    bundle = awaited(Ledger.bundle)
+    import_bundle = awaited(Ledger.import_bundle)
     backup = awaited(Ledger.backup)
 
     context = staticmethod(Ledger.context)
@@ -408,7 +431,7 @@ class AsyncLedger(AwaitedReads):
         """Read the chunks of a live stream, by `async for`; see `Ledger.read_live`."""
         return AsyncLiveReader(self.run, lambda ledger: ledger.read_live(chat_id, id, after=after, follow=follow))
 
-    def as_of(self, moment: int | datetime) -> Opening[AsyncLedgerView]:
+    def as_of(self, moment: Moment) -> Opening[AsyncLedgerView]:
         """A read-only view of the ledger as it stood at an earlier moment, by `async with` or `await`; see `Ledger.as_of`."""
 
         async def look_back() -> AsyncLedgerView:

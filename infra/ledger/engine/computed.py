@@ -15,8 +15,7 @@ import anyio.abc
 import anyio.to_thread
 from anyio.from_thread import start_blocking_portal
 
-from chatledger.domain.context.fragments import Fragment, as_fragment
-from chatledger.domain.context.plain_data import why_not_items
+from chatledger.domain.context.fragments import Fragment, as_fragment, why_not_items
 from chatledger.domain.errors import InvalidValueError, ResolverError
 
 from .computed_tree import (

@@ -9,10 +9,9 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
-from chatledger.domain.context.builder_codecs import BuiltCodec, ObjectCodec
-from chatledger.domain.context.fragments import Fragment, is_message_fragment
+from chatledger.domain.context.builders import BuiltCodec, ObjectCodec
+from chatledger.domain.context.fragments import Fragment, is_message_fragment, is_model, plain_form, why_not_items
 from chatledger.domain.context.messages import StoredCodec
-from chatledger.domain.context.plain_data import is_model, plain_form, why_not_items
 from chatledger.domain.errors import InvalidValueError, ResolverError
 
 _SANDBOXED: Final = "__chatledger_requires_sandbox__"

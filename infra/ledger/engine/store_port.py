@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import anyio
 
 from chatledger.domain.chat.save import Foreseen, Save, SaveResult
-from chatledger.domain.context.builder_codecs import check_holds_no_message
+from chatledger.domain.context.builders import check_holds_no_message
 from chatledger.domain.context.engine.base import Opened
 from chatledger.domain.context.estimate import Tokenizer
 from chatledger.domain.context.fragments import Fragment

@@ -12,7 +12,7 @@ import msgspec
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChatledgerError, ConflictError, InvalidValueError, LedgerClosedError
-from chatledger.domain.limits import check_count
+from chatledger.domain.limits import check_position
 
 from ..port import StorePort
 from .filter import is_gone
@@ -106,7 +106,7 @@ class Cursor:
             InvalidValueError: Nothing at so late a position was given.
             LedgerClosedError: The feed is closed.
         """
-        wanted = self._given if position is None else check_count(position, "position")
+        wanted = self._given if position is None else check_position(position, "position")
         if wanted > self._given:
             msg = f"position {wanted} cannot be acknowledged: the last event that was given is at {self._given}"
             raise InvalidValueError(msg)

@@ -1,7 +1,6 @@
 """Filters: which events a history shows, and a feed lets through."""
 
 from collections.abc import Callable, Collection
-from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -10,6 +9,7 @@ from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.log.codec import BODIES
+from chatledger.domain.moments import Moment
 from chatledger.projections.log.entries import entry_at, is_deleted
 from chatledger.projections.log.kinds import kind_of
 
@@ -39,8 +39,8 @@ class HistoryFilter:
         user_id: str | None,
         topics: Collection[str] | None,
         actor: str | None,
-        since: int | datetime | None,
-        until: int | datetime | None,
+        since: Moment | None,
+        until: Moment | None,
     ) -> None:
         self._owners = owners
         self._user_id = None if user_id is None else sought_id(user_id, "user_id", empty=True)

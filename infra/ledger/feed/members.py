@@ -200,7 +200,8 @@ def _describe(bookmark: Bookmark) -> str:
 
 def list_feeds(log: LedgerLog) -> list[FeedInfo]:
     """All members of named feeds, by name and share."""
-    bookmarks = sorted(log.bookmarks(), key=lambda bookmark: (bookmark.name, bookmark.count, bookmark.index))
+    of_feeds = [bookmark for bookmark in log.bookmarks() if bookmark.count]
+    bookmarks = sorted(of_feeds, key=lambda bookmark: (bookmark.name, bookmark.count, bookmark.index))
     last = log.last_position() if bookmarks else 0
     return [_info(bookmark, last) for bookmark in bookmarks]
 

@@ -2,19 +2,18 @@
 
 import copy
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
 from typing import Any, TypeVar
 
 import anyio.to_thread
 
 from chatledger.domain.graph.reducers import AGENT_REDUCERS, Reducers
+from chatledger.domain.moments import Moment
 
 from ..aio.async_ledger import AsyncLedger, UserAsyncLedger
 from ..aio.awaiting import AsyncClosing, awaited
 from .observers import StateObserver, log_transition
-from .settings import MAX_STATE_BYTES, QUEUE_SIZE, Checkpointing, Nodes, make_settings
 from .state_store import StateStore, StateView, update_of
-from .values import StateUpdate
+from .values import MAX_STATE_BYTES, QUEUE_SIZE, Checkpointing, Nodes, StateUpdate, make_settings
 
 T = TypeVar("T")
 
@@ -78,7 +77,7 @@ class AsyncStateStore(AsyncClosing):
         view._store = self._store.for_identity(user_id, is_admin=is_admin)  # noqa: SLF001 - of its own class
         return view
 
-    async def as_of(self, moment: int | datetime) -> AsyncStateView:
+    async def as_of(self, moment: Moment) -> AsyncStateView:
         """Return the states as they stood at an earlier moment; see `StateStore.as_of`."""
         return AsyncStateView(self._ledger, await self.run(lambda store: store.as_of(moment)))
 

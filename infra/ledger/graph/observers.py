@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.graph.transition import StateDiff, Transition
+from chatledger.domain.graph.reducers import StateDiff, Transition
 
 _logger = logging.getLogger("chatledger.graph_state")
 

@@ -2,47 +2,45 @@
 
 import builtins
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime, timedelta
-from types import TracebackType
+from datetime import timedelta
 from typing import Any, Self
 
 from chatledger.domain.graph import schema
 from chatledger.domain.graph.reducers import AGENT_REDUCERS, Reducers, check_object
 from chatledger.domain.graph.schema import AgentState
 from chatledger.domain.limits import check_choice, check_count, check_flag, check_id, check_optional_id, json_copy
-from chatledger.domain.versioned.json_values import encoded
+from chatledger.domain.moments import Moment
 from chatledger.domain.versioned.keys import parse_state_id
 from chatledger.domain.versioned.numbered import StateDraft
 from chatledger.domain.versioned.record import VersionedRecord
+from chatledger.domain.versioned.serials import encoded
 
 from ...log.envelope import clock_ms
 from ..ledger import Ledger, UserLedger
-from ..parts import ListOrder
 from ..scopes.as_of import AsOfPoint
+from ..thread_lists import ListOrder
 from .observers import StateObserver, StateObservers, log_transition
-from .settings import (
+from .steps import Step, Task, WriteBehindSteps, WriteThroughSteps
+from .stored import StoredStates
+from .values import (
     MAX_STATE_BYTES,
     QUEUE_SIZE,
     AccessKind,
     Checkpointing,
     Identity,
     Nodes,
-    StateSettings,
-    check_user,
-    make_settings,
-    milliseconds,
-)
-from .steps import Step, Task, WriteBehindSteps, WriteThroughSteps
-from .stored import StoredStates
-from .values import (
     ResumePoint,
     StateInfo,
     StatePart,
+    StateSettings,
     StateStats,
     StateUpdate,
     StateVersion,
+    check_user,
     current_node,
     is_final,
+    make_settings,
+    milliseconds,
     state_info,
     state_version,
     stats_of,
@@ -370,7 +368,7 @@ class StateStore:
         )
         return StatePart(infos, following)
 
-    def as_of(self, moment: int | datetime) -> "StateView":
+    def as_of(self, moment: Moment) -> "StateView":
         """
         The states as they stood at an earlier moment, to be read only. Of states that were deleted or expired since nothing is left.
 
@@ -448,9 +446,7 @@ class StateStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _check(self, kind: AccessKind, state_id: str) -> None:

@@ -10,16 +10,16 @@ from typing import Any, Final
 import msgspec
 
 from chatledger.domain.errors import ChatledgerError, LedgerClosedError, NotFoundError, StateConflictError
-from chatledger.domain.graph.transition import Transition, transition
+from chatledger.domain.graph.reducers import Transition, transition
 from chatledger.domain.limits import json_copy
-from chatledger.domain.versioned.json_values import encoded
 from chatledger.domain.versioned.keys import shown_id
 from chatledger.domain.versioned.numbered import StateDraft
+from chatledger.domain.versioned.serials import encoded
 
 from ...log.envelope import clock_ms
 from ...store.commands import RETRY_S
-from .settings import StateSettings, check_user
 from .stored import ReadState, StoredStates
+from .values import StateSettings, check_user
 
 _METADATA: Final = "metadata"
 

@@ -1,19 +1,19 @@
 """Values with numbered versions on a ledger, states and items, as they are written and read; whose they are is not asked here."""
 
-from collections.abc import Callable, Collection
-from datetime import datetime
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.errors import CorruptStateError
+from chatledger.domain.moments import Moment
 from chatledger.domain.versioned.decide import decide_delete
 from chatledger.domain.versioned.events import VersionPut, VersionsDeleted
-from chatledger.domain.versioned.json_values import join
 from chatledger.domain.versioned.keys import STATE, owner_of_state
 from chatledger.domain.versioned.numbered import LINE, StateDraft, decide_put_state
 from chatledger.domain.versioned.record import VersionedRecord, VersionRecord, is_expired, number_id
+from chatledger.domain.versioned.serials import join
 from chatledger.projections.log.kinds import Decision, kind_of_id
 from chatledger.projections.versioned.lists import listed_values, states_of_conversation
 from chatledger.projections.versioned.reader import IndexedVersioned, named_damage
@@ -21,14 +21,19 @@ from chatledger.projections.versioned.reader import IndexedVersioned, named_dama
 from ...log.envelope import clock_ms
 from ...store.commands import ChatsToRead
 from ..ledger import Ledger
-from ..parts import Shown, place_of, take_part
 from ..port import StorePort, store_of
 from ..scopes.as_of import AsOfPoint, find_point
 from ..sweeper import sweep_states
+from ..thread_lists import Shown, place_of, take_part
 
 
 def _owned(state_id: str) -> ChatsToRead:
     return ChatsToRead(user_id=owner_of_state(state_id))
+
+
+def put_version(recorded: Sequence[Recorded]) -> int:
+    """The number of the version that a change put. Of a value that begins under a legal hold the mark of that comes after it."""
+    return next(int(event.body.id) for event in reversed(recorded) if isinstance(event.body, VersionPut))
 
 
 class ReadState(msgspec.Struct, frozen=True):
@@ -57,7 +62,7 @@ class StoredStates:
         self, state_id: str, version: int | None = None, *, only: Collection[str] | None = None
     ) -> ReadState | None:
         """
-        A version, or the newest; None when there is none, or the state has expired. With `only` not all of its fields.
+        A version, or the newest; None when there is none, its content is gone, or the state has expired. With `only` not all of its fields.
 
         Raises:
             CorruptStateError: It is damaged. Other versions may not be.
@@ -71,7 +76,7 @@ class StoredStates:
             version_id = next(state.version_ids(), None) if named is None else named
             with named_damage(state, state_id, version_id):
                 record = None if version_id is None else state.version(LINE, version_id)
-                if record is None:
+                if record is None or record.skeleton is not None:
                     return None
                 fields = {name: ref for name, ref in record.fields.items() if only is None or name in only}
                 values = {name: join(ref.digest, state.need_content) for name, ref in fields.items()}
@@ -103,12 +108,12 @@ class StoredStates:
 
     def put(self, draft: StateDraft) -> int:
         """Store a version, and return its number; see `decide_put_state`."""
+        if self._store.redactor is not None:
+            draft = self._store.redactor.state(draft)
         recorded = self._execute(draft.state_id, lambda state, now: decide_put_state(state, draft, now))
         if any(isinstance(one.body, VersionsDeleted) for one in recorded):
             self._store.erase_deleted()
-        put = recorded[-1].body
-        assert isinstance(put, VersionPut), "what was decided"
-        return int(put.id)
+        return put_version(recorded)
 
     def delete(self, state_id: str, *, reason: str = "deleted") -> bool:
         """Remove a state and erase its events. Returns whether it was there, and had not expired."""
@@ -163,7 +168,7 @@ class StoredStates:
             states, last = take_part(listed, shown, limit)
         return states, None if last is None else last.hex()
 
-    def point(self, moment: int | datetime) -> AsOfPoint:
+    def point(self, moment: Moment) -> AsOfPoint:
         """Return the as-of point of a position or a time; see `Ledger.as_of`."""
         return find_point(self._store, moment)
 

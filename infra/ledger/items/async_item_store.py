@@ -1,12 +1,13 @@
 """`AsyncItemStore`: an `ItemStore` whose methods are awaited."""
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import TypeVar
+
+from chatledger.domain.moments import Moment
 
 from ..aio.async_ledger import AsyncLedger, UserAsyncLedger
 from ..aio.awaiting import awaited
-from ..graph.settings import MAX_STATE_BYTES
+from ..graph.values import MAX_STATE_BYTES
 from .item_store import NOBODY, ItemReader, ItemStore
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ class AsyncItemStore:
     refresh = awaited(ItemStore.refresh)
     history = awaited(ItemStore.history)
 
-    async def as_of(self, moment: int | datetime) -> AsyncItemReader:
+    async def as_of(self, moment: Moment) -> AsyncItemReader:
         """Return the items as they stood at an earlier moment; see `ItemStore.as_of`."""
         return AsyncItemReader(self._ledger, await self.run(lambda store: store.as_of(moment)))
 

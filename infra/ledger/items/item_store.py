@@ -2,7 +2,6 @@
 
 import builtins
 from collections.abc import Callable, Generator, Iterator, Sequence
-from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
@@ -11,10 +10,11 @@ import msgspec
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.errors import CorruptStateError, InvalidValueError
 from chatledger.domain.graph.reducers import check_object
+from chatledger.domain.legal_hold import LegalHold
 from chatledger.domain.limits import check_count, check_id, json_copy
+from chatledger.domain.moments import Moment
 from chatledger.domain.versioned.decide import decide_delete, decide_set_expiry
-from chatledger.domain.versioned.events import VersionPut, VersionsDeleted
-from chatledger.domain.versioned.json_values import join
+from chatledger.domain.versioned.events import VersionsDeleted
 from chatledger.domain.versioned.keys import check_labels, item_id, parse_item_id
 from chatledger.domain.versioned.numbered import (
     EXTRA,
@@ -29,18 +29,87 @@ from chatledger.domain.versioned.numbered import (
     newest_version,
 )
 from chatledger.domain.versioned.record import VersionedRecord, VersionRecord, is_expired, number_id
+from chatledger.domain.versioned.serials import join
+from chatledger.domain.wire import Value
 from chatledger.projections.log.kinds import ITEMS, Decision
 from chatledger.projections.versioned.lists import known_items, listed_namespaces, living_items
 from chatledger.projections.versioned.reader import IndexedVersioned, named_damage
 
 from ...log.envelope import clock_ms
 from ...store.commands import ChatsToRead
-from ..graph.settings import MAX_STATE_BYTES, milliseconds
-from ..graph.stored import version_at
+from ..graph.stored import put_version, version_at
+from ..graph.values import MAX_STATE_BYTES, milliseconds
 from ..ledger import Ledger, UserLedger
 from ..port import LedgerSnapshot, StorePort, store_of
 from ..scopes.as_of import AsOfPoint, find_point
-from .values import Item, ItemPut, ItemVersion
+
+
+class Item(Value, frozen=True, kw_only=True):
+    """
+    An item: a value under a namespace and a key.
+
+    Args:
+        namespace: Its labels, such as `("memories", "ada")`.
+        key: Its key, one of a kind in the namespace.
+        value: A JSON object. It is the caller's own.
+        version: 1, 2, 3, ...: each put makes one, and each end.
+        created_at: The time of the first version, in ms since the epoch.
+        updated_at: The time of this version, in ms.
+        expires_at: From when on it counts as absent, in ms; None when it does not expire.
+        extra: What is stored beside the value, where it was asked for; see `ItemPut`.
+        hold: The legal hold that keeps it; None for none.
+    """
+
+    namespace: tuple[str, ...]
+    key: str
+    value: dict[str, Any]
+    version: int
+    created_at: int
+    updated_at: int
+    expires_at: int | None = None
+    extra: dict[str, Any] | None = None
+    hold: LegalHold | None = None
+
+
+class ItemVersion(Value, frozen=True, kw_only=True):
+    """
+    One version of an item.
+
+    Args:
+        version: 1, 2, 3, ...
+        value: The value; None where the item was ended, or the value is gone.
+        stored_at: When, in ms since the epoch.
+        position: The position of its event on the log.
+        is_pruned: Whether its value is gone, as a rule kept it no longer; its place is left.
+    """
+
+    version: int
+    value: dict[str, Any] | None
+    stored_at: int
+    position: int
+    is_pruned: bool = False
+
+
+class ItemPut(Value, frozen=True, kw_only=True):
+    """
+    A change of an item, for `ItemStore.write`.
+
+    Args:
+        namespace: The namespace.
+        key: The key.
+        value: The value; None ends the item.
+        ttl_seconds: After so many seconds without another version it is absent; None: it does not expire.
+        expected_version: Only if this is the newest version; 0 when there must be none.
+        extra: A JSON object beside the value that belongs to this version, such as vectors of its texts. Only `scan` returns it.
+    """
+
+    namespace: tuple[str, ...]
+    key: str
+    value: dict[str, Any] | None
+    ttl_seconds: float | None = None
+    expected_version: int | None = None
+    extra: dict[str, Any] | None = None
+
 
 NOBODY: Final = ""
 """The owner of the items of a ledger that is not limited to a user."""
@@ -80,13 +149,13 @@ class ItemReader:
 
         Costs the items that are read and left out; as of an earlier moment all items under the prefix.
         """
-        check_count(offset, "offset")
+        offset = check_count(offset, "offset")
         if limit is not None:
-            check_count(limit, "limit")
+            limit = check_count(limit, "limit")
         labels = check_labels(prefix, empty=True)
         with self._store.snapshot(ChatsToRead(user_id=self._user_id)) as snapshot:
             found = self._found(snapshot, labels)
-            return list(islice(found, offset, None if limit is None else offset + limit))
+            return list(islice(islice(found, offset, None), limit))
 
     def scan(self, prefix: Sequence[str] = (), *, with_extra: bool = False) -> Generator[Item]:
         """
@@ -113,10 +182,10 @@ class ItemReader:
 
         Costs the namespaces that are read and left out; as of an earlier moment all items under the prefix.
         """
-        check_count(offset, "offset")
+        offset = check_count(offset, "offset")
         if limit is not None:
-            check_count(limit, "limit")
-        return list(islice(self.scan_namespaces(prefix), offset, None if limit is None else offset + limit))
+            limit = check_count(limit, "limit")
+        return list(islice(islice(self.scan_namespaces(prefix), offset, None), limit))
 
     def scan_namespaces(self, prefix: Sequence[str] = ()) -> Generator[tuple[str, ...]]:
         """Yield what `namespaces` returns, in one snapshot, which is open until the iterator ends or is closed."""
@@ -248,7 +317,7 @@ class ItemStore(ItemReader):
         written = self._written(store, decisions)
         if any(isinstance(one.body, VersionsDeleted) for recorded in written for one in recorded):
             store.erase_deleted()  # of what had expired
-        return [_version_of(recorded[-1].body) if recorded else 0 for recorded in written]
+        return [put_version(recorded) if recorded else 0 for recorded in written]
 
     def delete(self, namespace: Sequence[str], key: str) -> bool:
         """
@@ -294,7 +363,7 @@ class ItemStore(ItemReader):
             limit: At most so many.
             before: Only versions before this one.
         """
-        check_count(limit, "limit")
+        limit = check_count(limit, "limit")
         if before is not None:
             check_count(before, "before")
         state_id = item_id(self._user_id, namespace, key)
@@ -314,11 +383,12 @@ class ItemStore(ItemReader):
                             value=_value(state, version) if has_value(version) else None,
                             stored_at=version.stored_at,
                             position=version.position,
+                            is_pruned=version.skeleton is not None,
                         )
                     )
         return found
 
-    def as_of(self, moment: int | datetime) -> ItemReader:
+    def as_of(self, moment: Moment) -> ItemReader:
         """
         The items as they stood at an earlier moment, to be read only; of deleted ones, and of what expired, nothing is left.
 
@@ -356,6 +426,8 @@ class ItemStore(ItemReader):
             expected_version=expected,
             limit_bytes=self._max_value_bytes,
         )
+        if self._store.redactor is not None:
+            draft = self._store.redactor.state(draft)
         return draft.state_id, lambda state, now: _decide_put(state, draft, now)
 
     def _written(
@@ -377,11 +449,6 @@ class ItemStore(ItemReader):
         return outcomes
 
 
-def _version_of(body: Body) -> int:
-    assert isinstance(body, VersionPut), "a change of an item ends with its version"
-    return int(body.id)
-
-
 def _decide_put(state: IndexedVersioned, draft: StateDraft, now: int) -> list[Body]:
     with named_damage(state, draft.state_id):
         return decide_put_item(state, draft, now)
@@ -400,6 +467,7 @@ def _item_of(state: IndexedVersioned, record: VersionedRecord, version: VersionR
         created_at=record.created_at,
         updated_at=version.stored_at,
         expires_at=record.expires_at if is_newest else None,
+        hold=record.hold,
     )
 
 

@@ -33,6 +33,7 @@ from chatledger.domain.packing import joined, text_size, without_half
 
 from ...log.live import LiveStreams, LiveTail
 from ...log.live_storage import LiveAbsentError, LiveChangedError
+from ...store.redactor import Redactor
 
 PAUSE_S: Final = 0.002
 """The least time between two batches: with a shorter one the server is busy, with a longer one readers wait."""
@@ -71,6 +72,7 @@ class LivePump:
         last: Its last entry.
         begun_s: When the stream was started, by the monotonic clock.
         check: Raises when the writer may not go on.
+        redactor: Takes secrets out of chunks; None where nothing does.
     """
 
     def __init__(
@@ -84,8 +86,9 @@ class LivePump:
         last: LiveEntry,
         begun_s: float,
         check: Callable[[], None],
+        redactor: Redactor | None,
     ) -> None:
-        self._check = check
+        self._check, self._redactor = check, redactor
         self._streams, self._key, self._ids = streams, key, (chat_id, stream_id)
         self._tail, self._last, self._begun_s = tail, last, begun_s
         self._room_bytes = streams.storage.max_entry_bytes - RECORD_BYTES
@@ -93,7 +96,10 @@ class LivePump:
         self._buffered_bytes = 0
         self._written, self._size = last.count, last.size
         self._half = ""
-        """The first half of an emoji that the last text ended with: it waits for the other one, as tokens may be cut within one."""
+        """
+        What waits for the next text: the first half of an emoji, as tokens may be cut within one, and with a redactor the end of the
+        text, as a secret may go on.
+        """
         self._sending = threading.Lock()
         self._changed = threading.Condition()
         self._flight: _Flight | None = None
@@ -129,6 +135,8 @@ class LivePump:
             LiveConflictError, LiveStreamNotFoundError: Another writer took the stream over, or it is gone.
             LogUnavailableError: The log did not answer; the chunk was not taken in, and writing it again is safe.
         """
+        if self._redactor is not None and not isinstance(data, str):
+            data = self._redactor.data(data)
         chunk, size = packed_chunk(data)
         if size > self._room_bytes:
             raise PayloadTooLargeError(
@@ -151,6 +159,9 @@ class LivePump:
                     raise LiveLimitError(*self._ids, what=what)
             if isinstance(chunk, str):
                 text, half = without_half(self._half + chunk)
+                if self._redactor is not None:
+                    text, rest = self._redactor.cut(text)
+                    half = rest + half
                 if self._half or half:
                     chunk, size, self._half = joined(text), text_size(text), half
                 if half and not chunk:
@@ -169,9 +180,10 @@ class LivePump:
         self._changed.notify_all()
 
     def _put_half(self) -> None:
-        """Take half an emoji in by itself, under the lock: its other half does not come."""
+        """Take in what waits for the next text, under the lock: that does not come."""
         if self._half:
-            self._put(self._half, text_size(self._half))
+            text = self._half if self._redactor is None else self._redactor.text(self._half)
+            self._put(text, text_size(text))
             self._half = ""
 
     def _has_room(self, size: int) -> bool:
@@ -236,9 +248,11 @@ class LivePump:
     def end(self) -> None:
         """Take no more chunks, and let the thread end when those that are there were sent."""
         with self._changed:
-            self._put_half()
-            self._is_ending = True
-            self._changed.notify_all()
+            try:
+                self._put_half()
+            finally:  # also where a function that takes secrets out fails: the thread must end
+                self._is_ending = True
+                self._changed.notify_all()
 
     def join(self, timeout_s: float) -> None:
         """Wait for the end of the thread."""

@@ -62,9 +62,13 @@ def append_answer(store: StorePort, stream: LiveStream, commit: LiveCommit, *, i
         if not all(isinstance(text, str) for text in texts):
             msg = f"live stream {stream.id!r} has chunks that are not text; commit(message) says what it is to become"
             raise InvalidValueError(msg)
+        # Redacted again as a whole: what was held back of the stream may have been too short for a secret.
         draft = as_draft(text_message(stream.name, "".join(texts), commit.message_id))
+        if store.redactor is not None:
+            draft = store.redactor.message(draft)
     expected_head = commit.expected_heads[0] if commit.expected_heads else UNSET
-    appending = Appending.of(draft, branch=commit.branch, expected_head=expected_head)
+    # A draft was redacted before the stream was closed with it.
+    appending = Appending.of(draft, branch=commit.branch, expected_head=expected_head, redactor=None)
     try:
         written = store.execute(CHATS, stream.chat_id, appending.decide, kind=appending.kind)
         return stored_messages(store, stream.chat_id, appending.drafts, written)[0]
@@ -269,6 +273,8 @@ class LiveAnswer:
         if message is None:
             return LiveCommit(self._message_id, self._stream.branch, expected_heads=heads)
         draft = as_draft(message, default_id=self._message_id)
+        if self._store.redactor is not None:
+            draft = self._store.redactor.message(draft)
         if draft.id is None:
             msg = "a live stream becomes one message; append others by themselves"
             raise InvalidValueError(msg)

@@ -11,18 +11,19 @@ import msgspec
 from chatledger.domain.chat.events import MEMBER_BODIES, Recorded, StreamDeleted
 from chatledger.domain.chat.members import User
 from chatledger.domain.log.shares import owner_named
-from chatledger.domain.log.tombstones import is_member_of_deleted, is_owner_of_deleted, owner_digest
+from chatledger.domain.log.tombstones import is_member_of_deleted, is_owner_of_deleted
 from chatledger.domain.versioned.keys import thread_stream
 from chatledger.projections.log.kinds import Decision, R, StreamKind, kind_of
 from chatledger.projections.snapshot import Snapshot
 from chatledger.projections.user_snapshot import UserSnapshot
 
-from ...log.bookmarks import Bookmark, bookmark_key
+from ...log.bookmarks import Bookmark, bookmark_key, feeds_of
 from ...log.envelope import acting_unless_named
 from ...log.live import LiveStreams
 from ...log.port import READ_PAGE
 from ...store.commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind
 from ...store.meaning import Meaning
+from ...store.redactor import Redactor
 from ...store.task_writes import TaskWriteBuffer
 from ...store.temp_folders import Scratch
 from ..port import AdminTask, LedgerLog, StorePort, WholeStore, passed_on, refused
@@ -182,8 +183,7 @@ class UserLog:
 
     @cached_property
     def _prefix(self) -> str:
-        # Users may give their feeds the same names. No chat has the empty id, so this is no tombstone's digest.
-        return f"{owner_digest('', self._user.id)}/"
+        return feeds_of(self._user.id)
 
     def _kept_key(self, key: str) -> str:
         index, count, name = key.split("/", 2)
@@ -233,6 +233,11 @@ class UserStore(UserRefusals):
     def live(self) -> LiveStreams:
         """Implement `StorePort.live`."""
         return self._whole.live
+
+    @property
+    def redactor(self) -> Redactor | None:
+        """Implement `StorePort.redactor`."""
+        return self._whole.redactor
 
     @property
     def meaning(self) -> Meaning:
@@ -294,11 +299,16 @@ class UserStore(UserRefusals):
     event_bytes = passed_on(WholeStore.event_bytes, _store_of_all)  # the caller knows that it may be read
 
     def events(
-        self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
+        self,
+        after: int,
+        *,
+        up_to: int | None = None,
+        stream_id: str | None = None,
+        is_closed: Callable[[], bool] = lambda: False,
     ) -> Iterator[Recorded]:
-        """The events that the user may read and that are on the log after a position."""
+        """The events that the user may read and that are on the log after a position, up to another one."""
         is_readable = Readable(self._whole, self._user)
-        for recorded in self._whole.events(after, stream_id=stream_id, is_closed=is_closed):
+        for recorded in self._whole.events(after, up_to=up_to, stream_id=stream_id, is_closed=is_closed):
             if is_readable(recorded):
                 yield recorded
 

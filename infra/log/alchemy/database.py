@@ -32,7 +32,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from chatledger.domain.errors import ConfigurationError, LogUnavailableError, UnsupportedFormatError
 from chatledger.projections.lmdb.environment import make_private_file
 
-from ..sql import COUNTED_BYTES, IS_MOST_OF_THE_FILE
+from ..sql import COUNTED_BYTES, IS_MOST_OF_THE_FILE, unused_bytes
 from .tables import (
     BLOB_ENTRIES,
     BLOBS,
@@ -121,6 +121,21 @@ def erase_rows(connection: Connection, table: Table, *which: ColumnElement[bool]
         others = table.alias()
         key = others.c[next(iter(_EMPTY[table]))]
         connection.execute(delete(table).where(~exists(select(1).select_from(others).where(key != ""))))
+
+
+def replace_state(connection: Connection, position: int, before: bytes, after: bytes) -> bool:
+    """Put a record in the place of another one; False when that is not there any more. The counter's row is locked."""
+    # Compared here, as some databases do not compare columns of that size.
+    record = EVENT_RECORDS.c.id == position
+    there = connection.execute(select(EVENT_RECORDS.c.state).where(record)).scalar()
+    if there is None or bytes(there) != before:
+        return False
+    if after != before:
+        connection.execute(update(EVENT_RECORDS).where(record).values(state=after))
+        if connection.dialect.name == "sqlite":
+            emptied = {"last": COUNTERS.c.last + unused_bytes(before, after)}
+            connection.execute(update(COUNTERS).where(COUNTERS.c.name == EMPTIED).values(emptied))
+    return True
 
 
 class _Deadline(threading.local):
@@ -313,14 +328,14 @@ class Database:
             raise UnsupportedFormatError(msg)
         return f"{self.dialect}:{row.id}"
 
-    def finish_erasing(self) -> None:
-        """Give back room, and remove the old pages that the write-ahead file of SQLite still has; nothing to do for other databases."""
+    def finish_erasing(self, *, may_write_anew: bool) -> None:
+        """Give back room where that is due, and remove the old pages that the write-ahead file of SQLite still has; nothing to do for other databases."""
         if self.dialect != "sqlite":
             return
         with self.bounded(), self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             # Written anew when more than half of it is in emptied rows.
             is_due = f"SELECT last {IS_MOST_OF_THE_FILE} FROM {COUNTERS.name} WHERE name = ?"  # noqa: S608 - all names are ours
-            if connection.exec_driver_sql(is_due, (EMPTIED,)).scalar():
+            if may_write_anew and connection.exec_driver_sql(is_due, (EMPTIED,)).scalar():
                 # On a full disk, or while others write without a pause: the next erasure tries again.
                 with contextlib.suppress(OperationalError):
                     connection.exec_driver_sql("VACUUM")

@@ -20,7 +20,6 @@ from .client import Deadline, JetStreamClient
 from .errors import (
     CONTESTED_CODES,
     DUPLICATE_IN_BATCH,
-    TRANSIENT,
     WRONG_LAST_SEQUENCE,
     ApiError,
     ApiFault,
@@ -31,7 +30,7 @@ from .errors import (
     translate,
 )
 from .reading import MESSAGE_ID, next_on_subject
-from .transport import Answer, Pipeline, Request, Transport
+from .transport import TRANSIENT, Answer, Pipeline, Request, Transport
 
 MAX_BATCH = 1000
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
@@ -153,7 +152,7 @@ def append_messages(
                 is_uncertain = was_uncertain
             reason = error
         if not deadline.pause():
-            why = f"no answer within {client.timeout_s:g} s; the last reason was {reason!r}"
+            why = f"no answer within {client.timeout_s:g} s; last of all: {str(reason) or type(reason).__name__}"
             raise _unanswered(stream, why, is_uncertain=is_uncertain) from reason
 
 

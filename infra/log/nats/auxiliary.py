@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
@@ -59,14 +59,14 @@ class AuxiliaryStream:
         except StreamAbsentError:
             return None
 
-    def _append(self, subject: str, payload: bytes, expected: int) -> int:
+    def _append(self, subject: str, payload: bytes, expected: int, headers: Mapping[str, str] | None = None) -> int:
         """Write behind the message at `expected`, 0 for none; its position. `IntegrityError` when another one is the last."""
         deadline = self._client.deadline()
         self._ensure(deadline)
         # A mark, such as that large data are about to be erased, or the position of a feed in place of the one before.
         is_mark = len(payload) <= _MARK_BYTES
         message = OutgoingMessage(
-            subject, payload, {MESSAGE_ID: secrets.token_hex(16)}, expected, may_use_reserve=is_mark
+            subject, payload, {**(headers or {}), MESSAGE_ID: secrets.token_hex(16)}, expected, may_use_reserve=is_mark
         )
         try:
             return append_messages(self._client, self._stream, [message], deadline, replicas=self._replicas).last

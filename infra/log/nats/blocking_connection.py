@@ -6,7 +6,7 @@ import secrets
 import select
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from threading import Lock
 from typing import Final
@@ -18,9 +18,11 @@ from chatledger.domain.errors import DECODE_ERRORS
 
 from .endpoint import Endpoint
 from .errors import ConnectionLostError
-from .transport import Answer, Request, status_of
+from .transport import Answer, Delivery, Request, status_of
 
 _END: Final = b"\r\n"
+_NEWS: Final = b"2"
+"""The number of the subscription of a listener; 1 is that of the answers."""
 _CHUNK_BYTES: Final = 256 * 1024
 _OPEN_S: Final = 1.0
 _PAUSE_S: Final = 5.0
@@ -71,6 +73,7 @@ class BlockingConnection:
         self._is_interrupted = False
         self._pages: dict[int, list[Answer]] = {}
         self._pongs = 0
+        self._listener: Callable[[Delivery], None] | None = None
         self.max_payload = 0
         url = urlsplit(endpoint.urls[0])
         try:
@@ -150,6 +153,21 @@ class BlockingConnection:
         page = self._pages[token] = []
         return page, self.answer(token, ends_at)
 
+    def listen(self, listener: Callable[[Delivery], None]) -> str:
+        """Hand what is sent to the subject that is returned to `listener`, in `receive` and `answer`."""
+        # Beside the subjects of answers, whose subscription would get it too.
+        self._listener, subject = listener, f"{self._inbox.removesuffix('.')}n"
+        self._write([f"SUB {subject} {_NEWS.decode()}\r\n".encode()])
+        return subject
+
+    def publish(self, subject: str, payload: bytes, *, reply: str = "") -> None:
+        """Send a message; nothing is waited for."""
+        self._write([f"PUB {subject} {reply} {len(payload)}\r\n".encode(), payload, _END])
+
+    def receive(self, ends_at: float) -> None:
+        """Wait for what comes next, of whatever kind. Raises `ConnectionBrokenError` when nothing came until `ends_at`."""
+        self._receive(ends_at)
+
     def release(self) -> None:
         """Implement `Transport.release`. A connection that broke, or that owes an answer, is closed."""
         # A late answer would be taken for that of the next request.
@@ -209,7 +227,10 @@ class BlockingConnection:
                 body = start + int(words[-2]) if kind == b"HMSG" else start
                 if not start <= body <= stop:  # or it would be read for ever
                     raise ConnectionBrokenError
-                if words[1].startswith(inbox):
+                if words[2] == _NEWS and self._listener is not None:
+                    reply = words[3] if len(words) > (4 if kind == b"MSG" else 5) else b""
+                    self._listener(Delivery(words[1], reply, whole[start:body], whole[body:stop]))
+                elif words[1].startswith(inbox):
                     token, headers = int(words[1][skip:]), whole[start:body]
                     if token in self._pages and status_of(headers) is None:  # others follow
                         self._pages[token].append((headers, whole[body:stop]))
@@ -255,20 +276,24 @@ class ConnectionPool:
         self._pid: int | None = None
         """The process that opened the connection. A forked one must not use it, and opens none of its own."""
 
-    def acquire(self, shared: object, endpoint: Endpoint) -> BlockingConnection | None:
+    def acquire(self, endpoint: Endpoint) -> BlockingConnection | None:
         """
-        Return a connection to the server of a shared connection, or None if none is free at once; `release` it afterwards.
+        Return a connection to the server at an endpoint, or None if none is free at once; `release` it afterwards.
 
         Args:
-            shared: The shared connection. When it was replaced, the server may be another one too.
-            endpoint: The endpoint of the shared connection.
+            endpoint: The object itself counts: another one of the same content stands for another start of the server.
         """
         if endpoint.server_name is None or self._is_closed or not self._lock.acquire(blocking=False):
             return None
         connection = self._connection
         # Looked at before it is used: an append over a connection that the server has closed has an unknown outcome.
-        if self._pid != os.getpid() or self._made_for is not shared or connection is None or not connection.is_usable():
-            connection = self._renewed(shared, endpoint)
+        if (
+            self._pid != os.getpid()
+            or self._made_for is not endpoint
+            or connection is None
+            or not connection.is_usable()
+        ):
+            connection = self._renewed(endpoint)
         if connection is None:
             self._lock.release()
         return connection
@@ -283,13 +308,13 @@ class ConnectionPool:
             self._drop()
             self._lock.release()
 
-    def _renewed(self, shared: object, endpoint: Endpoint) -> BlockingConnection | None:
+    def _renewed(self, endpoint: Endpoint) -> BlockingConnection | None:
         if self._pid not in {None, os.getpid()} or not BlockingConnection.is_possible(endpoint):
             return None
         self._drop()
         if self._is_closed or time.monotonic() < self._not_before_s:
             return None
-        self._pid, self._made_for = os.getpid(), shared
+        self._pid, self._made_for = os.getpid(), endpoint
         try:
             self._connection = BlockingConnection(endpoint, self._lock, timeout_s=_OPEN_S)
         except ConnectionBrokenError:

@@ -1,149 +1,40 @@
-"""The shared client of a process: one event loop, one connection that is made anew whenever it is lost."""
+"""
+The shared client of a process: a connection that is made anew whenever it is lost.
 
-import asyncio
+The event loop and nats-py are imported when they are needed first. That is at once for a server elsewhere; for an embedded one, whose
+blocking connections do without, it is when two threads ask at the same time, or the server went away.
+"""
+
 import contextlib
 import logging
 import os
+import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
-from threading import Condition, Event, Thread, get_ident
-from typing import Any, TypeVar, TypeVarTuple
+from queue import Empty, SimpleQueue
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
 
-import anyio.to_thread
 import msgspec
-from anyio.from_thread import BlockingPortal, start_blocking_portal
 from eventsourcing.persistence import OperationalError, PersistenceError, ProgrammingError
 
-from .blocking_connection import ConnectionPool
-from .connection import Connection
+from chatledger.domain.errors import LogUnavailableError
+
+from .blocking_connection import BlockingConnection, ConnectionPool
 from .endpoint import Endpoint
-from .errors import TRANSIENT, ApiError, ConnectionLostError, OutcomeUnknownError, translate
-from .transport import Pipeline, Transport, ask_api
+from .errors import CLOSED, FORKED, ApiError, ConnectionLostError, NoAnswerError, OutcomeUnknownError, translate
+from .transport import TRANSIENT, Pipeline, Transport, ask_api
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .connection import Connection
+    from .loop_thread import LoopThread
 
 T = TypeVar("T")
-Args = TypeVarTuple("Args")
-_CLOSED = "the connection was closed"
-
-
-class LoopThread:
-    """
-    An event loop in a thread of its own, started by the first call.
-
-    It starts late so that servers which fork their workers can build their objects before they fork.
-    """
-
-    def __init__(self) -> None:
-        self._changed = Condition()
-        self._starting = 0
-        self._manager: AbstractContextManager[BlockingPortal] | None = None
-        self._portal: BlockingPortal | None = None
-        self._thread_id: int | None = None
-        self._pid: int | None = None
-        self._is_closed = False
-
-    def call(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
-        """
-        Return the result of a coroutine function, run on the loop.
-
-        Raises:
-            ProgrammingError: See `check`.
-            OutcomeUnknownError: `close` was called meanwhile.
-        """
-        future = self.start(function, *args)
-        try:
-            return future.result()
-        except CancelledError as error:
-            msg = "the connection was closed during the operation; what it was to write may be stored"
-            raise OutcomeUnknownError(msg) from error
-        except BaseException:
-            # Ctrl-C interrupts the wait only; without this the operation would go on unobserved.
-            future.cancel()
-            raise
-
-    def start(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> "Future[T]":
-        """Like `call`, without waiting for the result."""
-        self.check()
-        with self._entered() as portal:
-            return portal.start_task_soon(function, *args)
-
-    def signal(self, function: Callable[[*Args], object], *args: *Args) -> None:
-        """Run a plain function on the loop, soon; do nothing when the loop has ended."""
-        if self._portal is None or self._pid != os.getpid():
-            return
-        with contextlib.suppress(ProgrammingError), self._entered() as portal:
-            portal.start_task_soon(function, *args)
-
-    def close(self, farewell: Callable[[], Awaitable[None]]) -> None:
-        """Run `farewell` on the loop, cancel what is left, and end the thread. Further calls are refused."""
-        with self._changed:
-            portal, manager = self._portal, self._manager
-            was_closed, self._is_closed = self._is_closed, True
-        # The thread of the loop does not survive a fork: a child has nothing to end.
-        if was_closed or portal is None or manager is None or self._pid != os.getpid():
-            return
-        if get_ident() == self._thread_id:
-            # A finaliser ran on the loop's thread, which cannot wait for its own end.
-            Thread(target=self._end, args=(portal, manager, farewell), daemon=True).start()
-        else:
-            self._end(portal, manager, farewell)
-
-    def check(self) -> None:
-        """
-        Refuse a thread that cannot wait for the loop.
-
-        Raises:
-            ProgrammingError: This is the loop's own thread (it would wait for itself), `close` was called, or the process was forked from the one that started the loop.
-        """
-        if self._is_closed:
-            raise ProgrammingError(_CLOSED)
-        if self._pid not in {None, os.getpid()}:
-            msg = "this process was forked from the one that opened the connection; open another one here"
-            raise ProgrammingError(msg)
-        if self._thread_id == get_ident():
-            msg = "a blocking call on the event loop's own thread would never return"
-            raise ProgrammingError(msg)
-
-    @contextlib.contextmanager
-    def _entered(self) -> Generator[BlockingPortal]:
-        """The running loop, which does not end within; what is handed to a loop that ends is never answered."""
-        with self._changed:
-            if self._is_closed:
-                raise ProgrammingError(_CLOSED)
-            portal = self._portal or self._start()
-            self._starting += 1
-        try:
-            yield portal
-        finally:
-            with self._changed:
-                self._starting -= 1
-                self._changed.notify_all()
-
-    def _start(self) -> BlockingPortal:
-        manager = start_blocking_portal("asyncio", name="chatledger-jetstream")
-        portal = manager.__enter__()
-        self._thread_id, self._pid = portal.call(get_ident), os.getpid()
-        self._manager, self._portal = manager, portal
-        return portal
-
-    def _end(
-        self,
-        portal: BlockingPortal,
-        manager: AbstractContextManager[BlockingPortal],
-        farewell: Callable[[], Awaitable[None]],
-    ) -> None:
-        with self._changed:
-            # What is handed to a loop that is ending is never answered, and its caller would hang.
-            self._changed.wait_for(lambda: self._starting == 0)
-        try:
-            portal.call(farewell)
-            portal.call(portal.stop, True)  # noqa: FBT003 (anyio passes arguments by position)
-        finally:
-            manager.__exit__(None, None, None)
-
-
 log = logging.getLogger("chatledger.jetstream")
 
 
@@ -223,29 +114,74 @@ class JetStreamClient:
         self.erasing = erasing or contextlib.nullcontext[None]
         self.finishes_erasures = erasing is not None
         self._connect = connect
-        self.loop = LoopThread()
+        self._guard, self._looking = Lock(), Lock()
+        self._loop: LoopThread | None = None
         self._connection: Connection | None = None
         self._connecting: asyncio.Lock | None = None
-        self._is_closing = False
+        self._is_closing = self._is_looked_up = False
+        self._embedded: Endpoint | None = None
+        self._pid: int | None = None
         self._background: set[asyncio.Task[None]] = set()
         self.pool = ConnectionPool()
         self._closed = Event()
+
+    @property
+    def loop(self) -> "LoopThread":
+        """The thread of the event loop, which its first call starts."""
+        with self._guard:
+            if self._loop is None:
+                if self._closed.is_set():
+                    raise ProgrammingError(CLOSED)
+                from .loop_thread import LoopThread
+
+                self._loop = LoopThread()
+            return self._loop
+
+    def check(self) -> None:
+        """
+        Refuse a thread that cannot wait for an answer.
+
+        Raises:
+            ProgrammingError: The client was closed, or see `LoopThread.check`.
+        """
+        if self._closed.is_set():
+            raise ProgrammingError(CLOSED)
+        if self._pid not in {None, os.getpid()}:
+            raise ProgrammingError(FORKED)
+        if self._loop is not None:
+            self._loop.check()
+
+    @property
+    def embedded(self) -> Endpoint | None:
+        """The endpoint for blocking connections to an embedded server; None where there are none. The first look may start the server."""
+        shared = self._connection
+        if shared is not None:
+            return shared.endpoint
+        with self._looking:
+            if not self._is_looked_up and not self._closed.is_set():
+                self._pid = os.getpid()
+                try:
+                    endpoint = self._connect()
+                except TRANSIENT:  # the event loop's connection tries again, and says what is wrong
+                    return None
+                self._is_looked_up = True
+                self._embedded = endpoint if BlockingConnection.is_possible(endpoint) else None
+            return self._embedded
 
     def acquire(self) -> Transport | None:
         """
         Return the quickest transport that is free now, to be released soon; None when there is no connection.
 
         Raises:
-            ProgrammingError: See `LoopThread.check`.
+            ProgrammingError: See `check`.
         """
-        shared = self._connection
-        endpoint = None if shared is None else shared.endpoint
-        if shared is None or endpoint is None:
+        endpoint = self.embedded
+        if endpoint is None:
             return None
-        blocking = self.pool.acquire(shared, endpoint)
+        blocking = self.pool.acquire(endpoint)
         if blocking is None:
-            self.loop.check()
-        return blocking or shared
+            self.check()
+        return blocking or self._connection
 
     def pipeline(self) -> Pipeline:
         """Return a pipeline over the quickest transport; one that sends nothing where there is none."""
@@ -254,8 +190,14 @@ class JetStreamClient:
             transport = self.acquire()
         return Pipeline(transport, min(ATTEMPT_S, self.timeout_s))
 
+    def max_payload(self) -> int:
+        """Return the largest message in bytes, headers included. Raises what `retry` does."""
+        return self.retry(lambda transport, _: transport.max_payload, self.deadline(), doing="connecting")
+
     def background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """A task beside the operations; `close` cancels it and waits for its end. On the loop's thread only."""
+        import asyncio
+
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         # The loop itself keeps weak references to its tasks only.
@@ -266,7 +208,10 @@ class JetStreamClient:
         """End the connection and the loop. Idempotent; operations under way raise, later ones are refused."""
         self._closed.set()
         self.pool.close()
-        self.loop.close(self._disconnect)
+        with self._guard:  # a loop that is about to be made is not made any more
+            loop = self._loop
+        if loop is not None:
+            loop.close(self._disconnect)
 
     def __del__(self) -> None:
         # `ProjectionRunner` never closes the factory of its view, and an open socket must not outlive its loop.
@@ -278,7 +223,7 @@ class JetStreamClient:
         """A fresh budget for one operation: `timeout_s`, unless another one is given."""
         return Deadline(self.timeout_s if budget_s is None else budget_s, self._closed)
 
-    def connection(self, deadline: Deadline) -> Connection:
+    def connection(self, deadline: Deadline) -> "Connection":
         """
         Return the live shared connection, made if there is none. One attempt.
 
@@ -287,13 +232,15 @@ class JetStreamClient:
             InterfaceError: The login was refused.
             ConnectionLostError: There is no connection now.
         """
+        self.check()
         if self._connection is None or self._connection.is_lost:
             return self.loop.call(self.connected, deadline)
-        self.loop.check()
         return self._connection
 
-    async def connected(self, deadline: Deadline) -> Connection:
+    async def connected(self, deadline: Deadline) -> "Connection":
         """Return what `connection` does, on the loop's thread."""
+        import asyncio
+
         if self._connection is not None:
             self._connection.notice()
             if not self._connection.is_lost:
@@ -307,9 +254,15 @@ class JetStreamClient:
         async with asyncio.timeout(deadline.left_s), self._connecting:
             if self._connection is None or self._connection.is_lost:
                 self._connection = await self._open(deadline)
+                if self._is_closing:  # `close` came meanwhile, and found none
+                    await self._connection.close()
             return self._connection
 
-    async def _open(self, deadline: Deadline) -> Connection:
+    async def _open(self, deadline: Deadline) -> "Connection":
+        import anyio.to_thread
+
+        from .connection import Connection
+
         try:
             # It may start a server, which takes seconds on a large store; the loop has other work meanwhile.
             endpoint = await anyio.to_thread.run_sync(self._connect, abandon_on_cancel=True)
@@ -325,6 +278,8 @@ class JetStreamClient:
         for task in self._background:
             task.cancel()
         if self._background:
+            import asyncio
+
             # Their consumers are given back while there is a connection.
             await asyncio.wait(self._background)
         if self._connection is not None:
@@ -362,7 +317,7 @@ class JetStreamClient:
                 reason = error
             transport = None
             if not deadline.pause():
-                msg = f"{doing}: no answer within {self.timeout_s:g} s; the last reason was {reason!r}"
+                msg = f"{doing}: no answer within {self.timeout_s:g} s; last of all: {str(reason) or type(reason).__name__}"
                 raise OperationalError(msg) from reason
 
     def api(self, subject: str, request: Mapping[str, Any] | None, reply: type[T], deadline: Deadline) -> T:
@@ -377,3 +332,104 @@ class JetStreamClient:
         return self.retry(
             lambda transport, ends_at: ask_api(transport, subject, payload, reply, ends_at), deadline, doing=subject
         )
+
+
+_PORT: Final = 4222
+PATIENCE_S: Final = 2.0
+
+
+def require_jetstream(connect: Callable[[], Endpoint], stream: str, *, timeout_s: float = PATIENCE_S) -> None:
+    """
+    Return as soon as one of the servers greets, and its JetStream says anything of a stream, also that there is none.
+
+    Args:
+        connect: Names the servers and the login.
+        stream: The name of the stream.
+        timeout_s: How long to wait for both together; a server that greets late gets half of it more.
+
+    Raises:
+        LogUnavailableError: No server greets, or JetStream does not answer. Refusals are left to whoever opens the log.
+    """
+    # Imported at first use, nats-py would take a second of the two on a busy machine, and a sound server would be called silent.
+    from . import connection, loop_thread  # noqa: F401 # pyright: ignore[reportUnusedImport]
+
+    ends_at = time.monotonic() + timeout_s
+    endpoint = connect()
+    require_answer(endpoint, timeout_s=timeout_s)
+    # A server may greet, and have no JetStream, or one that is frozen: both would look like a slow log.
+    client = JetStreamClient(connect, timeout_s=max(timeout_s / 2, ends_at - time.monotonic()))
+    try:
+        client.api(f"STREAM.INFO.{stream}", None, dict[str, Any], client.deadline())
+    except OperationalError as error:
+        # JetStream has answered, if only that there is no such stream.
+        if error.__cause__ is None or isinstance(error.__cause__, ApiError):
+            return
+        server = ", ".join(url.partition("://")[2] for url in endpoint.urls)
+        if isinstance(error.__cause__, NoAnswerError):
+            msg = f"the NATS server at {server} has no JetStream, which keeps the log: start it with --jetstream"
+        else:
+            msg = f"the NATS server at {server} greets, but its JetStream does not answer. Try again, and look at the server's log"
+        raise LogUnavailableError(msg) from error
+    except PersistenceError:
+        return
+    finally:
+        client.close()
+
+
+def require_answer(endpoint: Endpoint, *, timeout_s: float = PATIENCE_S) -> None:
+    """
+    Return as soon as one of the servers greets as NATS servers do. Nothing is sent, and nobody logs in.
+
+    Args:
+        endpoint: The servers.
+        timeout_s: How long to wait for all of them together.
+
+    Raises:
+        LogUnavailableError: None does. It says of each why, as far as that is known.
+    """
+    ends_at = time.monotonic() + timeout_s
+    faults = dict.fromkeys(endpoint.urls, f"no answer within {timeout_s:g} s")
+    answers: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
+
+    def look(url: str) -> None:
+        answers.put((url, _fault(url, ends_at, is_silent=endpoint.tls_first)))
+
+    for url in endpoint.urls:
+        # Looking up a name has no timeout of its own, so each server has a thread, for which nobody waits in the end.
+        Thread(target=look, args=(url,), daemon=True).start()
+    for _ in endpoint.urls:
+        try:
+            url, fault = answers.get(timeout=max(ends_at - time.monotonic(), 0.001) + 0.1)
+        except Empty:
+            break
+        if fault is None:
+            return
+        faults[url] = fault
+    what = "; ".join(f"{url.partition('://')[2]}: {fault}" for url, fault in faults.items())
+    msg = f"no NATS server answers at {what}. Start it, or correct the location"
+    raise LogUnavailableError(msg)
+
+
+def _fault(url: str, ends_at: float, *, is_silent: bool) -> str | None:
+    """Why a server cannot be used; None when it greets, or is to be silent until TLS is set up."""
+    parts = urlsplit(url)
+    is_taken = False
+    try:
+        with socket.create_connection((parts.hostname, parts.port or _PORT), timeout=_left(ends_at)) as connection:
+            if is_silent:
+                return None
+            is_taken = True
+            connection.settimeout(_left(ends_at))
+            return None if connection.recv(1) == b"I" else "what listens there is no NATS server"
+    except TimeoutError:
+        return "it takes the connection, and then says nothing" if is_taken else "no answer in time"
+    except ConnectionRefusedError:
+        return "nobody listens there"
+    except socket.gaierror:
+        return "the name of the host is not known"
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _left(ends_at: float) -> float:
+    return max(ends_at - time.monotonic(), 0.001)

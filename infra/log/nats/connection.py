@@ -13,15 +13,18 @@ from itertools import count
 from typing import Any, Final, cast
 
 import anyio
+import msgspec
 from eventsourcing.persistence import DataError, InterfaceError
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError
 
-from .endpoint import Endpoint
+from .endpoint import Endpoint, UserKey
 from .errors import ConnectionLostError, LoginRefusedError, NotPermittedError
 from .transport import Answer, Delivery, Request, payload_of, status_of
+
+_CONNECT: Final = b"CONNECT "
 
 
 class DirectClient(Client):
@@ -33,6 +36,7 @@ class DirectClient(Client):
     """
 
     needs_tls = False
+    user_key: UserKey | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +65,11 @@ class DirectClient(Client):
             msg = "the server does not demand TLS, and nothing is sent without; give it a `tls` block without allow_non_tls"
             raise LoginRefusedError(msg)
         command: bytes = super()._connect_command()
-        return command
+        nonce = self._server_info.get("nonce")
+        if self.user_key is None or nonce is None:
+            return command
+        options = msgspec.json.decode(command.removeprefix(_CONNECT), type=dict[str, Any])
+        return _CONNECT + msgspec.json.encode(options | self.user_key.answer(nonce)) + b"\r\n"
 
 
 log = logging.getLogger("chatledger.jetstream")
@@ -154,8 +162,10 @@ class Connection:
         except BaseException as error:
             # Shielded, for this also runs when the operation was cancelled.
             # nats-py cannot close what it has not begun to connect (AssertionError).
-            with anyio.move_on_after(CLOSE_S, shield=True), contextlib.suppress(Exception):
-                await connection.close()
+            with anyio.move_on_after(CLOSE_S, shield=True):
+                with contextlib.suppress(Exception):
+                    await connection.close()
+                await asyncio.sleep(0)  # a socket is closed by the next round of the loop, which may be about to end
             # The login of a server that we started is right. What refuses it is a foreign server that took its port, or it
             # itself while it reads its configuration again, as a SIGHUP makes it do: the kernel sends one to a server that
             # is stopped when its parent dies.
@@ -166,13 +176,13 @@ class Connection:
                     msg = f"{endpoint} refused the login, or it cannot be attempted: {reason}"
                     raise LoginRefusedError(msg) from error
             if isinstance(error, (OSError, NatsError, TimeoutError)):
-                msg = f"no connection to {endpoint}: {connection._last_error or error!r}"
+                msg = f"no connection to {', '.join(endpoint.urls)}: {connection._last_error or error}"
                 raise ConnectionLostError(msg) from error
             raise
         return connection
 
     async def _connect(self, endpoint: Endpoint, timeout_s: float) -> None:
-        self._nats.needs_tls = endpoint.needs_tls
+        self._nats.needs_tls, self._nats.user_key = endpoint.needs_tls, endpoint.user_key()
         await self._nats.connect(
             **endpoint.connect_options(),
             name="chatledger",
@@ -278,6 +288,8 @@ class Connection:
         except MaxPayloadError:
             size = max(len(payload) for _, _, payload in requests)
             reply.fail(DataError(f"a message of {size:,} bytes exceeds the server's limit of {self.max_payload:,}"))
+        except NatsError as error:
+            reply.fail(_lost(error))
         except Exception as error:  # noqa: BLE001 - it is raised where the answer is awaited
             reply.fail(error)
 
@@ -305,7 +317,12 @@ class Connection:
         """Send a message without waiting for anything."""
         if self.is_lost:
             raise ConnectionLostError(subject)
-        await self._nats.publish(subject, payload, reply=reply, headers=headers)
+        try:
+            await self._nats.publish(subject, payload, reply=reply, headers=headers)
+        except MaxPayloadError:
+            raise
+        except NatsError as error:
+            raise _lost(error) from error
 
     async def listen(self, listener: Callable[[Delivery], None], on_lost: Callable[[], None]) -> "Inbox":
         """
@@ -316,14 +333,18 @@ class Connection:
         if self.is_lost:
             raise ConnectionLostError
         subject = self._nats.new_inbox()
-        subscription = await self._subscribe(subject, listener)
+        try:
+            subscription = await self._subscribe(subject, listener)
+        except NatsError as error:
+            raise _lost(error) from error
         self._on_lost.add(on_lost)
 
         async def end() -> None:
             self._on_lost.discard(on_lost)
             del self._nats.listeners[subscription._id]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - see `_subscribe`
             if not self.is_lost:
-                await subscription.unsubscribe()
+                with contextlib.suppress(NatsError):  # it ends just now
+                    await subscription.unsubscribe()
 
         return Inbox(subject, end)
 
@@ -391,6 +412,11 @@ class Connection:
         transport: Any = self._nats._transport  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (see `notice`: it may be left open)
         if transport is not None:
             transport.close()
+
+
+def _lost(error: NatsError) -> ConnectionLostError:
+    """The error for one of nats-py, which nobody else knows: it takes long to import."""
+    return ConnectionLostError(repr(error))
 
 
 def _permanent(error: BaseException) -> str | None:

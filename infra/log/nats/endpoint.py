@@ -1,22 +1,29 @@
 """Endpoints: the addresses of JetStream servers, and `Login`: how to log in there, and what is trusted."""
 
+import base64
 import os
-import ssl
+from binascii import crc_hqx
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from eventsourcing.persistence import InterfaceError
-from nats.aio.client import RawCredentials
 
 from chatledger.domain.errors import ConfigurationError, LogRefusedError
 
 from .errors import LoginRefusedError
 
+if TYPE_CHECKING:
+    import ssl
+
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 INBOX: Final = "_INBOX"
 _TLS_SCHEMES: Final = ("tls", "wss")
+_USER: Final = bytes([20 << 3])
+"""How the public key of a user begins, so that its text begins with U."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +45,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     password: str | None = None
     credentials_path: str | None = None
     nkeys_seed_path: str | None = None
-    tls: ssl.SSLContext | None = None
+    tls: "ssl.SSLContext | None" = None
     server_name: str | None = None
     tls_first: bool = False
     inbox_prefix: str = INBOX
@@ -59,19 +66,23 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         """Return the endpoint of one of the servers alone."""
         return msgspec.structs.replace(self, urls=(url,))
 
-    def connect_options(self) -> dict[str, Any]:
+    def user_key(self) -> "UserKey | None":
         """
-        The keyword arguments of `nats.connect` that say where and who.
+        The key that signs what a server asks; None where there is another login.
 
         Raises:
-            LoginRefusedError: A file with credentials cannot be read, or holds none.
+            LoginRefusedError: A file cannot be read, or holds none.
         """
+        if self.credentials_path is not None:
+            return read_credentials(self.credentials_path)
+        return None if self.nkeys_seed_path is None else read_seed(self.nkeys_seed_path)
+
+    def connect_options(self) -> dict[str, Any]:
+        """The keyword arguments of `nats.connect` that say where and who, but for keys: those sign what a server asks."""
         options = {
             "token": self.token,
             "user": self.user,
             "password": self.password,
-            "user_credentials": None if self.credentials_path is None else read_credentials(self.credentials_path),
-            "nkeys_seed_str": None if self.nkeys_seed_path is None else read_seed(self.nkeys_seed_path),
             "tls": self.tls,
             "tls_handshake_first": self.tls_first or None,
             "inbox_prefix": self.inbox_prefix,
@@ -79,34 +90,33 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return {"servers": list(self.urls), **{name: value for name, value in options.items() if value is not None}}
 
 
-def read_credentials(path: str) -> RawCredentials:
-    """
-    The content of a `.creds` file, checked: nats-py would look for its beginning for ever, and block the event loop.
+class UserKey(NamedTuple):
+    """The Ed25519 key of a user, and what its owner says to be: a token of an account, or else the public key."""
 
-    Raises:
-        LoginRefusedError: It cannot be read, or is no such file.
-    """
-    text = _read(path, "credentials")
-    lines = [line.strip() for line in text.splitlines()]
+    key: "Ed25519PrivateKey"
+    claim: dict[str, str]
+
+    def answer(self, nonce: str) -> dict[str, str]:
+        """Return what is said at the login to a server that sent a nonce: options of its `CONNECT`."""
+        return self.claim | {"sig": base64.b64encode(self.key.sign(nonce.encode())).decode()}
+
+
+def read_credentials(path: str) -> UserKey:
+    """The content of a `.creds` file. Raises `LoginRefusedError` when it cannot be read, or is no such file."""
+    lines = [line.strip() for line in _read(path, "credentials").splitlines()]
     token = _after(lines, "BEGIN NATS USER JWT")
     seed = _after(lines, "BEGIN USER NKEY SEED")
     if token.count(".") != 2 or not seed:
         msg = f"{path} is no file of credentials: expected a user's token and its seed, as `nsc generate creds` writes them"
         raise LoginRefusedError(msg)
-    _check_seed(seed, path)
-    return RawCredentials(
-        f"-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n"
-        f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
-    )
+    return UserKey(_key_of(seed, path).key, {"jwt": token})
 
 
-def read_seed(path: str) -> str:
+def read_seed(path: str) -> UserKey:
     """The seed in a file, as `nk -gen user` prints it. Raises `LoginRefusedError` when it cannot be read, or holds no seed of a user."""
     lines = [line.strip() for line in _read(path, "seed of an nkey").splitlines()]
     seeds = [line for line in lines if line and not line.startswith("#")]
-    seed = seeds[0] if len(seeds) == 1 else _after(lines, "BEGIN USER NKEY SEED")
-    _check_seed(seed, path)
-    return seed
+    return _key_of(seeds[0] if len(seeds) == 1 else _after(lines, "BEGIN USER NKEY SEED"), path)
 
 
 def _after(lines: list[str], mark: str) -> str:
@@ -124,20 +134,28 @@ def _read(path: str, what: str) -> str:
         raise LoginRefusedError(msg) from None  # the content of a file that is no text would stand in the cause
 
 
-def _check_seed(seed: str, path: str) -> None:
+def _key_of(seed: str, path: str) -> UserKey:
+    # Read here: the package `nkeys`, with which nats-py signs, has no wheel, and is refused where only these may be installed.
     try:
-        import nkeys
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     except ImportError as error:
         msg = "to log in with an nkey or with credentials, run: pip install 'chatledger[nkeys]'"
         raise LoginRefusedError(msg) from error
     try:
-        if not seed.startswith("SU"):
-            raise nkeys.ErrInvalidSeed
-        untyped: Any = nkeys
-        untyped.from_seed(bytearray(seed.encode())).wipe()
-    except (nkeys.NkeysError, ValueError) as error:
+        raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
+    except ValueError:
+        raw = b""
+    # Two bytes say that it is a seed, and whose; 32 are the key; two are a checksum of those before.
+    if not seed.startswith("SU") or len(raw) != 36 or _checksum(raw[:-2]) != raw[-2:]:
         msg = f"{path} holds no seed of a user; it has one line that begins with SU"
-        raise LoginRefusedError(msg) from error
+        raise LoginRefusedError(msg)
+    key = Ed25519PrivateKey.from_private_bytes(raw[2:-2])
+    public = _USER + key.public_key().public_bytes_raw()
+    return UserKey(key, {"nkey": base64.b32encode(public + _checksum(public)).decode().rstrip("=")})
+
+
+def _checksum(raw: bytes) -> bytes:
+    return crc_hqx(raw, 0).to_bytes(2, "little")
 
 
 ENV: Final = "CHATLEDGER_"
@@ -256,9 +274,11 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
             inbox_prefix=self.inbox_prefix,
         )
 
-    def _tls(self) -> ssl.SSLContext | None:
+    def _tls(self) -> "ssl.SSLContext | None":
         if self.tls_ca is None and self.tls_cert is None:
             return None
+        import ssl
+
         for name in ("tls_ca", "tls_cert", "tls_key"):
             path = _path(getattr(self, name))
             if path is not None and not os.access(path, os.R_OK):

@@ -13,6 +13,7 @@ Errors of the JetStream module beyond those of `eventsourcing.persistence`, name
 """
 
 from functools import partial
+from typing import Final
 
 import msgspec
 from eventsourcing.persistence import (
@@ -24,7 +25,6 @@ from eventsourcing.persistence import (
     PersistenceError,
     ProgrammingError,
 )
-from nats.errors import Error as NatsError
 
 from chatledger.domain.errors import (
     AccessDeniedError,
@@ -36,6 +36,9 @@ from chatledger.domain.errors import (
 )
 
 from ..errors import translated as translated_by_library
+
+CLOSED: Final = "the connection was closed"
+FORKED: Final = "this process was forked from the one that opened the connection; open another one here"
 
 
 class OutcomeUnknownError(OperationalError):
@@ -113,8 +116,6 @@ MISUSE_CODES = frozenset({10174, 10175, 10177, 10179, 10193, 10199, 10200, DUPLI
 UNSUPPORTED_CODES = frozenset({10198})
 # Replicas without a cluster (10074), or a configuration that the server refuses (10052).
 WRONG_CONFIG_CODES = frozenset({10052, 10074})
-
-TRANSIENT = (ConnectionLostError, NoAnswerError, TimeoutError, OSError, NatsError)
 
 
 def translate(fault: ApiFault, *, doing: str) -> PersistenceError:

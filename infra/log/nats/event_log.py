@@ -2,14 +2,14 @@
 
 import contextlib
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from eventsourcing.domain import EventSourcingError
-from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification
+from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification, StoredEvent
 
 from chatledger.domain.chat.events import StreamDeleted
 from chatledger.domain.errors import (
@@ -17,10 +17,13 @@ from chatledger.domain.errors import (
     ChatExistsError,
     ChatledgerError,
     ConfigurationError,
+    CorruptStateError,
     LogUnavailableError,
 )
 from chatledger.domain.log.codec import EncodedEvent
+from chatledger.domain.log.parts import is_without
 from chatledger.domain.log.shares import UNSHARED, Share, bucket_of, owner_named
+from chatledger.projections.projector import find_tombstone
 
 from ..bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from ..errors import ledger_error
@@ -33,8 +36,12 @@ from .erase import erase_all
 from .errors import NotPermittedError, special_error, translated
 from .live import JetStreamLiveStorage
 from .reading import Barrier, StreamPages, last_on_subject
+from .reading import at as message_at
 from .recorders import HEADS, JetStreamApplicationRecorder
-from .restoring import is_partial, restore_with_gaps
+from .records import NOTHING
+from .restoring import finish_restore, restore_with_gaps, source_of_partial
+from .rewritten import REDACTED, RewrittenRecords
+from .stream import delete_stream
 from .subjects import ANY_PLACE, bucket_at, place_of, places_in
 
 _QUICK_BYTES: Final = 64 * 1024
@@ -138,8 +145,8 @@ _HEADER_BYTES: Final = 16 * 1024
 
 
 def auxiliary_streams(stream: str) -> tuple[str, ...]:
-    """Return the names of the lasting streams beside a log: bookmarks and large data."""
-    return bucket_stream(stream + FEEDS), stream + BLOBS
+    """Return the names of the lasting streams beside a log: bookmarks, large data, and redacted events."""
+    return bucket_stream(stream + FEEDS), stream + BLOBS, stream + REDACTED
 
 
 def _refused_to_erase(error: Exception, what: str) -> ChatledgerError | None:
@@ -153,9 +160,72 @@ def _refused_to_erase(error: Exception, what: str) -> ChatledgerError | None:
 
 
 class LogRecorder(JetStreamApplicationRecorder):
-    """The recorder of a log, which gives the messages of others too."""
+    """The recorder of a log, which gives the messages of others too, and what stands in for messages that were rewritten."""
 
     gives_foreign = may_be_shared = True
+
+    def __init__(self, client: JetStreamClient, stream: str, **options: Any) -> None:
+        super().__init__(client, stream, **options)
+        log_id = self.identity.partition("@")[0]
+        self.rewritten = RewrittenRecords(client, stream, log_id=log_id, replicas=self.replicas, records=self.records)
+        self._ends: dict[str, tuple[int, int]] = {}
+        """Position and version of the event that a stream was read up to, by subject."""
+
+    def notifications(
+        self,
+        after: int,
+        limit: int,
+        *,
+        stop: int | None = None,
+        topics: frozenset[str] = frozenset(),
+        subject: str | None = None,
+        after_version: int = NOTHING.version,
+        is_one_answer: bool = False,
+    ) -> list[Notification]:
+        """Return notifications, as the base does; those that were rewritten fill the holes that they left."""
+        page = super().notifications(
+            after,
+            limit,
+            stop=stop,
+            topics=topics,
+            subject=subject,
+            after_version=after_version,
+            is_one_answer=is_one_answer,
+        )
+        # Nothing is looked for behind the last one: what is the last of its stream is never rewritten.
+        end = page[-1].id if page else 0
+        if stop is not None and len(page) < limit:
+            end = stop
+        if self._has_holes(page, after, end, subject, after_version):
+            self.rewritten.refresh()
+            there = {notification.id for notification in page}
+            missing = [position for position in self.rewritten.positions(after, end, subject) if position not in there]
+            for message in self.rewritten.read(missing[:limit]):
+                notification = self.records.notification(message)
+                if notification is None or (topics and notification.topic not in topics):
+                    continue
+                if notification.originator_version > after_version:
+                    page.append(notification)
+            page = sorted(page, key=lambda notification: notification.id)[:limit]
+        if subject is not None and page and page[-1].topic:
+            if len(self._ends) >= HEADS:
+                self._ends.clear()
+            self._ends[subject] = page[-1].id, page[-1].originator_version
+        return page
+
+    def _has_holes(
+        self, page: Sequence[Notification], after: int, end: int, subject: str | None, after_version: int
+    ) -> bool:
+        """Whether messages may be missing in what was read after a position up to `end`."""
+        if subject is None:
+            return end - after > len(page)
+        if "*" in subject:
+            # Those of others are in between, and the next version of a stream may be on a later page: nothing here tells.
+            return end > after
+        read_to, version = self._ends.get(subject, (0, 0))
+        start = after_version if after_version > 0 else 0 if after == 0 else version if read_to == after else None
+        versions = [notification.originator_version for notification in page if notification.topic]
+        return bool(versions) and (start is None or versions != list(range(start + 1, start + 1 + len(versions))))
 
 
 class JetStreamLog(EventLog):
@@ -196,7 +266,7 @@ class JetStreamLog(EventLog):
         self._filter: str | None = None
         if share is not None:
             self._follow_share(stream, share)
-        self.max_event_bytes = client.connection(client.deadline()).max_payload - _HEADER_BYTES
+        self.max_event_bytes = client.max_payload() - _HEADER_BYTES
         self._stream, self._replicas = stream, self._stream_recorder.replicas
         blob_storage = JetStreamBlobStorage(
             client, stream + BLOBS, log=stream, replicas=self._replicas, max_bytes=self.max_event_bytes
@@ -238,11 +308,18 @@ class JetStreamLog(EventLog):
         return alone
 
     def count(self) -> int:
+        rewritten = self._stream_recorder.rewritten
         with self.translated("the log"):
             if self._filter is None:
-                return self._stream_recorder.state().messages
-            deadline = self._client.deadline()
-            return StreamPages(self._client, self._stream, deadline, after=0, subject=self._filter).count()
+                state = self._stream_recorder.state()
+                count, last = state.messages, state.last
+            else:
+                deadline = self._client.deadline()
+                count = StreamPages(self._client, self._stream, deadline, after=0, subject=self._filter).count()
+                last = self._stream_recorder.state().last
+            # One that is being rewritten counts twice, for a moment.
+            rewritten.refresh()
+            return count + len(rewritten.positions(0, last, self._filter))
 
     def bucket(self, stream_id: str) -> int | None:
         place = self._place(stream_id)
@@ -397,6 +474,63 @@ class JetStreamLog(EventLog):
             subject = self._subject(stream_id)
             if subject is not None:
                 self._stream_recorder.erase_subject(subject, after=first_position - 1, before=before)
+                # Afterwards: who rewrites an event meanwhile looks whether it is still on the log, and takes it back.
+                self._stream_recorder.rewritten.erase_subject(subject, first_position=first_position, before=before)
+
+    def _newest_at(self, position: int) -> Notification | None:
+        # From the leaders: on what a server says that is behind, content would come back that another process took away.
+        recorder = self._stream_recorder
+        recorder.rewritten.refresh()  # refuses what another log of that name has left
+        message = recorder.rewritten.last(position)
+        if message is None:
+            logged = message_at(self._client, self._stream, position, self._client.deadline())
+            if logged is not None:
+                return recorder.records.notification(logged)
+            # Somebody else may have rewritten it between the two questions: it would be taken for erased, and keep what is to go.
+            message = recorder.rewritten.last(position)
+        return None if message is None else recorder.records.notification(recorder.rewritten.as_logged(message))
+
+    def _replace(self, record: Notification, rewritten: Notification) -> bool:
+        """Implement `EventLog._replace`; at whatever step it is killed, the next call finishes it."""
+        position, recorder = record.id, self._stream_recorder
+        before = recorder.rewritten.last(position)
+        if before is not None and before.payload != record.state:
+            return False
+        if rewritten.state != record.state:
+            stored = StoredEvent(record.originator_id, record.originator_version, record.topic, rewritten.state)
+            place = self._place(str(record.originator_id)) if recorder.records.is_shared else None
+            message = recorder.records.message(stored, "", place or "")
+            try:
+                recorder.rewritten.put(position, message, expected=0 if before is None else before.position)
+            except IntegrityError:
+                return False
+            if not self._is_put(position, rewritten):
+                return False
+        elif before is None:
+            return True  # nothing was taken away
+        recorder.forget_news()
+        with self._client.erasing():
+            count = erase_all(self._client, self._stream, [position])
+            if before is not None:
+                recorder.rewritten.erase_older(position)
+        recorder.forget_news()  # it may have arrived again meanwhile
+        # Nobody else could rewrite it before us: then its chat may have been erased before this record was there to be erased, too.
+        if before is None and not count and find_tombstone(self, str(record.originator_id), position) is not None:
+            recorder.rewritten.erase(position)
+            return False
+        return True
+
+    def _is_put(self, position: int, rewritten: Notification) -> bool:
+        """Whether a record is on the server, or one of which somebody took away more. Only then what it replaces may go."""
+        recorder = self._stream_recorder
+        message = recorder.rewritten.last(position)
+        newest = None if message is None else recorder.records.notification(recorder.rewritten.as_logged(message))
+        if newest is None:
+            return False
+        if is_without(self._mapper.event_bytes(newest), self._mapper.event_bytes(rewritten)):
+            return True
+        msg = f"what was written for position {position} is not what the server gives back, so nothing was taken away"
+        raise CorruptStateError(msg)
 
     def erasing(self) -> AbstractContextManager[None]:
         return self._client.erasing()
@@ -410,30 +544,46 @@ class JetStreamLog(EventLog):
         """Implement `EventLog.check_keys`; also refuses a stream that a backup was not restored into completely."""
         with self.translated("the log"):
             # A restore that was killed left the beginning of a log, which looks like a whole one.
-            has_half = is_partial(self._client, self._stream)
+            has_half = source_of_partial(self._client, self._stream) is not None
         if has_half:
             msg = "a backup is being restored here, or that was interrupted; wait for it, or run 'chatledger restore' again"
             raise ConfigurationError(msg)
         super().check_keys()
 
-    def drop_partial(self) -> bool:
-        """Delete the stream if a restore into it was interrupted; whether that was so. The log cannot be used after it."""
+    def restored_position(self, source: str) -> int | None:
+        """Implement `EventLog.restored_position`: the stream has the name of the source, and its last sequence."""
         with self.translated("the log"):
-            if not is_partial(self._client, self._stream):
-                return False
-            self._stream_recorder.destroy()
-            return True
+            interrupted = source_of_partial(self._client, self._stream)
+            if interrupted is None:
+                return 0
+            return self._stream_recorder.last_position() if interrupted == source else None
 
-    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
-        """Implement `EventLog.restore`. What was written when it is interrupted stays: the stream is to be made anew."""
+    def drop_partial(self) -> None:
+        """Implement `EventLog.drop_partial`."""
+        with self.translated("the log"):
+            self._stream_recorder.destroy()
+            delete_stream(self._client, self._stream + REDACTED)
+
+    def finish_restore(self) -> None:
+        """Implement `EventLog.finish_restore`."""
+        with self.translated("the log"):
+            finish_restore(self._client, self._stream)
+
+    def restore(self, pages: Iterable[Sequence[Notification]], *, source: str | None = None) -> None:
+        """Implement `EventLog.restore`. What was written when it is interrupted stays, and the stream says from which source."""
+        after = 0 if source is None else self.restored_position(source) or 0
         with self.translated("the log"):
             if self._stream_recorder.records.is_shared:
                 msg = "a backup is restored into a stream that was made without share="
                 raise ConfigurationError(msg)
-            # By the last position, not by the count of messages: positions that were given once are not given again.
-            refuse_unless_empty(self._stream_recorder.last_position())
+            if not after:
+                # By the last position, not by the count of messages: positions that were given once are not given again.
+                refuse_unless_empty(self._stream_recorder.last_position())
+            self._stream_recorder.rewritten.refresh()  # refuses what another log of that name has left
             records = ([self._mapper.referring(record) for record in page] for page in pages)
-            restore_with_gaps(self._client, self._stream_recorder, records)
+            restore_with_gaps(self._client, self._stream_recorder, records, after=after, source=source or "yes")
+            if source is None:
+                finish_restore(self._client, self._stream)
 
     def wait(self, after: int, timeout_s: float) -> bool:
         with self.translated("the log"):
@@ -485,6 +635,11 @@ class CopiedLog(JetStreamLog):
         """Raise `AccessDeniedError`."""
         del first_position, before
         self._refuse(f"erasing {stream_id!r}")
+
+    def rewrite(self, position: int, slots: Collection[int]) -> NoReturn:
+        """Raise `AccessDeniedError`."""
+        del slots
+        self._refuse(f"redacting the event at position {position}")
 
     def save_bookmark(self, bookmark: Bookmark) -> NoReturn:
         """Raise `AccessDeniedError`."""

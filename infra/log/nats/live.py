@@ -24,7 +24,6 @@ from .errors import (
 )
 from .reading import MESSAGE_ID, LogMessage, last_on_subject, next_on_subject
 from .stream import PurgeReply, StreamInfo, delete_stream, list_subjects
-from .subscription import Prefetch
 
 LIVE: Final = "-live"
 """Follows the name of the log's stream in those of its live streams."""
@@ -223,6 +222,8 @@ class _JetStreamReading:
     def __init__(
         self, client: JetStreamClient, stream: str, subject: str, after: int, is_gone: Callable[[], bool]
     ) -> None:
+        from .subscription import Prefetch
+
         self._prefetch = Prefetch(client, stream, after=after, subject=subject, doing=f"reading from {stream}")
         self._is_gone, self._checked_s = is_gone, time.monotonic()
 

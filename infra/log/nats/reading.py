@@ -1,9 +1,10 @@
 """Read single messages from the leader, pages by direct get, and where a stream ends as a majority knows it."""
 
+import contextlib
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -13,7 +14,7 @@ from eventsourcing.persistence import InterfaceError, OperationalError
 from .client import Deadline, JetStreamClient
 from .errors import ALREADY_DELETED, NO_MESSAGE, STORE_FAILED, ApiError, NoAnswerError, NotPermittedError
 from .stream import StreamInfo
-from .transport import Answer, Transport, ask_api, parse_headers, status_of
+from .transport import Answer, Transport, ask_api, decode_api, parse_headers, payload_of, status_of
 
 PAGE = 1000
 # A page ends early when it reaches this size, so that neither the server nor we have to hold more. What is decoded of it takes
@@ -78,6 +79,29 @@ def at(client: JetStreamClient, stream: str, position: int, deadline: Deadline) 
     return _get(client, stream, {"seq": position}, deadline)
 
 
+def last_on_each(client: JetStreamClient, stream: str, subjects: Sequence[str]) -> list[LogMessage | None]:
+    """
+    Ask for the newest message on each of a few subjects, at the same time, as `last_on_subject` reads them.
+
+    None where there is none, or the answer was lost or an error: `last_on_subject` says which.
+    """
+    pipeline = client.pipeline()
+    for subject in subjects:
+        pipeline.send((f"$JS.API.STREAM.MSG.GET.{stream}", {}, msgspec.json.encode({"last_by_subj": subject})))
+    messages: list[LogMessage | None] = []
+    for answer in pipeline.finish():
+        message = None
+        if isinstance(answer, tuple):
+            with contextlib.suppress(ApiError, NoAnswerError):
+                message = _message(decode_api(payload_of(answer, stream), _StoredReply).message)
+        messages.append(message)
+    return messages
+
+
+def _message(stored: _StoredMessage) -> LogMessage:
+    return LogMessage(stored.seq, stored.subject, parse_headers(stored.hdrs), stored.data, stored.time)
+
+
 def _get(
     client: JetStreamClient, stream: str, question: Mapping[str, int | str], deadline: Deadline
 ) -> LogMessage | None:
@@ -85,12 +109,11 @@ def _get(
 
     def ask(transport: Transport, ends_at: float) -> LogMessage | None:
         try:
-            stored = ask_api(transport, f"STREAM.MSG.GET.{stream}", payload, _StoredReply, ends_at).message
+            return _message(ask_api(transport, f"STREAM.MSG.GET.{stream}", payload, _StoredReply, ends_at).message)
         except ApiError as error:
             if error.fault.err_code == NO_MESSAGE:
                 return None
             raise
-        return LogMessage(stored.seq, stored.subject, parse_headers(stored.hdrs), stored.data, stored.time)
 
     return client.retry(ask, deadline, doing=f"reading from {stream}")
 

@@ -27,7 +27,6 @@ from .reading import PAGE, VERSION, LogMessage, StreamPages, at, last_on_subject
 from .records import NOTHING, IdType, Records, SubjectHead, check_id_type, event_version
 from .stream import StreamState, delete_stream, open_stream, stream_info
 from .stream import is_shared as is_stream_shared
-from .subscription import JetStreamSubscription
 from .watcher import LogWatcher
 
 HEADS = 10_000
@@ -394,6 +393,8 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
 
     def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> Subscription[ApplicationRecorder]:
         """All notifications above `gt`, also those to come; see `JetStreamSubscription`."""
+        from .subscription import JetStreamSubscription
+
         return JetStreamSubscription(
             self, gt, topics, client=self._client, stream=self._stream, decode=self.records.notification
         )

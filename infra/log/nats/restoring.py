@@ -29,26 +29,37 @@ class _StreamSettings(msgspec.Struct):
 
 
 def restore_with_gaps(
-    client: JetStreamClient, recorder: StreamRecorder, pages: Iterable[Sequence[Notification]]
+    client: JetStreamClient,
+    recorder: StreamRecorder,
+    pages: Iterable[Sequence[Notification]],
+    *,
+    after: int,
+    source: str,
 ) -> None:
     """
-    Write records, whose positions ascend, and placeholders between them, in atomic batches, into an empty stream.
+    Write records, whose positions ascend, and placeholders between them, in atomic batches, into a stream that ends at position `after`.
+
+    The stream is no log until `finish_restore`, and has the name of the source until then.
 
     Raises:
         OperationalError: Somebody else writes to the stream.
     """
     stream = recorder.stream
     # Before the first message, on the server: a kill from here on leaves a stream that nobody opens as a log.
-    _mark_partial(client, stream, is_partial=True)
-    for batch, last in _batches(_messages(pages, recorder.records)):
+    _mark_partial(client, stream, source)
+    for batch, last in _batches(_messages(pages, recorder.records, after)):
         filled = recorder.insert(batch)
         # Positions are the stream's count. One message of somebody else, and all that follows would stand one too far.
         if filled != last:
             msg = f"position {last} of the stream was to be filled, and {filled} was: somebody else writes to it"
             raise OperationalError(msg)
-    # Before the mark goes: a kill in between leaves a stream that is restored anew, and none that opens with placeholders.
+    # Before the mark goes: none opens with placeholders.
     _purge_placeholders(client, stream, recorder.records)
-    _mark_partial(client, stream, is_partial=False)
+
+
+def finish_restore(client: JetStreamClient, stream: str) -> None:
+    """Let a stream be opened as a log."""
+    _mark_partial(client, stream, None)
 
 
 def _purge_placeholders(client: JetStreamClient, stream: str, records: Records) -> None:
@@ -56,18 +67,19 @@ def _purge_placeholders(client: JetStreamClient, stream: str, records: Records) 
     client.api(f"STREAM.PURGE.{stream}", request, PurgeReply, client.deadline())
 
 
-def is_partial(client: JetStreamClient, stream: str) -> bool:
-    """Whether a stream is being restored, or a restore was interrupted."""
-    return _PARTIAL in (_config(client, stream)).get("metadata", {})
+def source_of_partial(client: JetStreamClient, stream: str) -> str | None:
+    """Return the name of the source from which a stream is being restored, or was until that was interrupted; None for a whole one."""
+    source: str | None = _config(client, stream).get("metadata", {}).get(_PARTIAL)
+    return source
 
 
-def _mark_partial(client: JetStreamClient, stream: str, *, is_partial: bool) -> None:
-    """Mark a stream as being restored, or as complete, in its metadata on the server."""
+def _mark_partial(client: JetStreamClient, stream: str, source: str | None) -> None:
+    """Mark a stream as being restored from a source, or as complete, in its metadata on the server."""
     config = _config(client, stream)
     # The rest stays, above all the id of the log.
     metadata = {name: value for name, value in config.get("metadata", {}).items() if name != _PARTIAL}
-    if is_partial:
-        metadata[_PARTIAL] = "yes"
+    if source is not None:
+        metadata[_PARTIAL] = source
     client.api(f"STREAM.UPDATE.{stream}", {**config, "metadata": metadata}, _StreamSettings, client.deadline())
     client.sync_stream(stream)
 
@@ -76,8 +88,10 @@ def _config(client: JetStreamClient, stream: str) -> dict[str, Any]:
     return (client.api(f"STREAM.INFO.{stream}", None, _StreamSettings, client.deadline())).config
 
 
-def _messages(pages: Iterable[Sequence[Notification]], records: Records) -> Iterator[tuple[int, OutgoingMessage]]:
-    position = 0
+def _messages(
+    pages: Iterable[Sequence[Notification]], records: Records, position: int
+) -> Iterator[tuple[int, OutgoingMessage]]:
+    """Yield the messages behind a position, with placeholders where nothing is to stand."""
     for page in pages:
         for record in page:
             while position < record.id - 1:

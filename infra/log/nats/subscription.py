@@ -9,31 +9,18 @@ from concurrent.futures import Future
 from threading import Condition, Lock
 
 import anyio
-import msgspec
 from eventsourcing.persistence import ApplicationRecorder, Notification, PersistenceError, Subscription
 
 from .client import Deadline, JetStreamClient
 from .connection import Connection, Inbox
-from .errors import TRANSIENT, ApiError, ConnectionLostError, translate
+from .consumer import INACTIVE_S, SILENCE_S, WANTED_BYTES, ConsumerInfo, Pulled, consumer_request, next_request
+from .errors import ApiError, translate
 from .reading import LogMessage
-from .stream import ClusterInfo
-from .transport import Delivery, decode_api, description_of, parse_headers, status_of
+from .transport import TRANSIENT, Delivery, decode_api
 
-EXPIRES_S = 60.0
-HEARTBEAT_S = 2.0
-# Silence for this long means that the consumer is gone, with its node or with an election.
-SILENCE_S = 3 * HEARTBEAT_S
-INACTIVE_S = 60
 CLOSE_S = 1.0
 RETRY_S = 0.1
 log = logging.getLogger("chatledger.jetstream")
-
-
-class ConsumerInfo(msgspec.Struct):
-    """The reply to `CONSUMER.CREATE`."""
-
-    name: str
-    cluster: ClusterInfo | None = None
 
 
 async def create_consumer(
@@ -46,36 +33,24 @@ async def create_consumer(
     subject: str | None = None,
 ) -> ConsumerInfo:
     """Make a consumer of everything above `after`, or of one subject, which one server keeps in memory."""
-    config = {
-        "deliver_policy": "by_start_sequence",
-        "opt_start_seq": max(after + 1, 1),
-        # The reader's own position says where to go on: acknowledgements that a server had taken were gone after a kill -9.
-        "ack_policy": "none",
-        # It dies with its server, and is made anew at the next position.
-        "mem_storage": True,
-        "num_replicas": 1,
-        "inactive_threshold": inactive_s * 10**9,
-        **({} if subject is None else {"filter_subject": subject}),
-    }
-    request = msgspec.json.encode({"stream_name": stream, "config": config})
+    request = consumer_request(stream, after=after, inactive_s=inactive_s, subject=subject)
     reply = await connection.request(f"$JS.API.CONSUMER.CREATE.{stream}", request, timeout_s=deadline.attempt_s)
     return decode_api(reply, ConsumerInfo)
 
 
-class PullConsumer:
+class PullConsumer(Pulled):
     """
-    Hands over the messages above a position, each as it arrives. It dies with its server or connection; then make another one.
+    A consumer on the event loop's connection. It dies with its server or connection; then make another one.
 
     Made with `open`. Nothing arrives unless `want` asks for it.
     """
 
     def __init__(self, connection: Connection, stream: str, take: Callable[[LogMessage], None]) -> None:
-        self._connection, self._stream, self._take = connection, stream, take
+        super().__init__(take)
+        self._connection, self._stream = connection, stream
         self._name = ""
         self._inbox: Inbox | None = None
         self._something = asyncio.Event()
-        self._lost: str | None = None
-        self.outstanding = 0
 
     @classmethod
     async def open(
@@ -90,7 +65,7 @@ class PullConsumer:
     ) -> "PullConsumer":
         """Return a consumer of everything above `after`, or of one subject; `take` is called on the loop's thread."""
         consumer = cls(connection, stream, take)
-        consumer._inbox = await connection.listen(consumer._deliver, lambda: consumer._die("the connection ended"))
+        consumer._inbox = await connection.listen(consumer.deliver, lambda: consumer._die("the connection ended"))
         try:
             created = await create_consumer(connection, stream, deadline, after=after, subject=subject)
         except BaseException:
@@ -103,12 +78,8 @@ class PullConsumer:
         """Ask for that many more messages."""
         assert self._inbox is not None
         self.outstanding += count
-        request = msgspec.json.encode(
-            # Without heartbeats, "nothing new" and "the consumer died with its server" look the same.
-            {"batch": count, "expires": int(EXPIRES_S * 10**9), "idle_heartbeat": int(HEARTBEAT_S * 10**9)}
-        )
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
-        await self._connection.publish(subject, request, reply=self._inbox.subject)
+        await self._connection.publish(subject, next_request(count), reply=self._inbox.subject)
 
     async def wait(self) -> None:
         """
@@ -123,8 +94,7 @@ class PullConsumer:
         except TimeoutError:
             self._die("no heartbeat")
         self._something.clear()
-        if self._lost is not None:
-            raise ConnectionLostError(self._lost)
+        self.refuse_lost()
 
     async def close(self) -> None:
         """Stop listening. The server forgets the consumer by itself, a request makes it do so now."""
@@ -135,22 +105,13 @@ class PullConsumer:
             await self._inbox.end()
             await self._connection.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._name}", b"")
 
-    def _deliver(self, delivery: Delivery) -> None:
-        status = None if delivery.payload else status_of(delivery.headers)
-        if status is None:
-            self.outstanding = max(0, self.outstanding - 1)
-            headers = parse_headers(delivery.headers)
-            self._take(LogMessage(position_of(delivery), delivery.subject.decode(), headers, delivery.payload))
-        # The request has expired; so many messages of it did not come.
-        elif status == "408":
-            pending = parse_headers(delivery.headers).get("Nats-Pending-Messages", self.outstanding)
-            self.outstanding = max(0, self.outstanding - int(pending))
-        elif status != "100":
-            self._die(f"{status} {description_of(delivery.headers)}")
+    def deliver(self, delivery: Delivery) -> None:
+        """Implement `Pulled.deliver`."""
+        super().deliver(delivery)
         self._something.set()
 
     def _die(self, reason: str) -> None:
-        self._lost = reason
+        self.lost = reason
         self._something.set()
 
 
@@ -172,16 +133,8 @@ async def keep_following(follow: Callable[[], Awaitable[None]], *, doing: str) -
         await asyncio.sleep(RETRY_S)
 
 
-def position_of(delivery: Delivery) -> int:
-    """The stream position of a consumer's message, from its acknowledgement subject (of both forms)."""
-    parts = delivery.reply.split(b".")
-    return int(parts[5] if len(parts) == 9 else parts[7])
-
-
 MAX_WANTED = 500
 FIRST_WANTED = 8
-# What may be under way at once, and as much may wait to be taken; the server drops a client that has 64 MB waiting for it.
-WANTED_BYTES = 16 * 1024 * 1024
 
 Decode = Callable[[LogMessage], Notification | None]
 

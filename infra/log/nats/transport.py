@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 import msgspec
 from eventsourcing.persistence import PersistenceError
 
-from .errors import TRANSIENT, ApiError, ApiFault, ConnectionLostError, NoAnswerError
+from .errors import ApiError, ApiFault, ConnectionLostError, NoAnswerError
 
 T = TypeVar("T")
 Request = tuple[str, Mapping[str, str], bytes]
@@ -20,6 +20,8 @@ Request = tuple[str, Mapping[str, str], bytes]
 Answer = tuple[bytes, bytes]
 """The headers of a reply as they came, and its payload."""
 _STATUS_LINE: Final = b"NATS/1.0 "
+TRANSIENT: Final = (ConnectionLostError, NoAnswerError, TimeoutError, OSError)
+"""Errors of a connection after which the next one may do."""
 
 
 class Delivery(NamedTuple):

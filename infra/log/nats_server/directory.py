@@ -19,17 +19,119 @@ import os
 import shutil
 from collections.abc import Generator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import msgspec
 
 from chatledger.domain.errors import DECODE_ERRORS, ConfigurationError, LogUnavailableError, UnsupportedFormatError
 from chatledger.projections.lmdb.environment import absolute_path, check_path, make_folder
 from chatledger.projections.lmdb.system_errors import explained
+from chatledger.projections.operating_system import (
+    HAS_EMBEDDED_SERVER,
+    OPEN_FLAGS,
+    call_in_forked_child,
+    lock_file,
+    replace,
+    sync,
+    unlock_file,
+)
 
 from .blocks import block_files
 
-FORMAT = 7
+
+class OwnerLock:
+    """
+    A held lock. `flock` belongs to the open file description, so every process with the descriptor holds it.
+
+    Taken by `try_take`. Pass `descriptor` to the server; after kill -9 of the owner the lock then stays until the
+    server has ended, and nobody starts a second server on the same store.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._is_open = True
+        _held.add(self)
+
+    @classmethod
+    def try_take(cls, path: Path) -> Self | None:
+        """
+        Take the lock, or return None when somebody has it.
+
+        Raises:
+            ConfigurationError: The file cannot be opened, or the file system has no locks.
+        """
+        try:
+            # Not inherited by programs in general: only the server is given it by name.
+            lock = cls(os.open(path, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o600))
+        except OSError as error:
+            msg = f"the lock {path} cannot be opened"
+            raise explained(error, msg) or ConfigurationError(f"{msg}: {error}") from error
+        try:
+            lock_file(lock.descriptor)
+            # A lock on a file that was deleted meanwhile excludes nobody.
+            is_current = os.path.samestat(os.fstat(lock.descriptor), path.stat())
+        except (BlockingIOError, FileNotFoundError):
+            is_current = False
+        except OSError as error:
+            lock.abandon()
+            msg = f"the lock {path} cannot be taken ({error}); keep the data directory on a local file system"
+            raise ConfigurationError(msg) from error
+        except BaseException:
+            lock.abandon()
+            raise
+        if is_current:
+            return lock
+        lock.abandon()
+        return None
+
+    def release(self) -> None:
+        """Free the lock for everybody, copies of the descriptor included. Only when the server has ended."""
+        if self._is_open:
+            with contextlib.suppress(OSError):
+                unlock_file(self.descriptor)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close our copy of the descriptor; the lock lives on in the others."""
+        if self._is_open:
+            self._is_open = False
+            _held.discard(self)
+            os.close(self.descriptor)
+
+
+@contextlib.contextmanager
+def unowned(path: Path) -> Generator[bool]:
+    """
+    Keep owners out for a moment, if there is none; gives whether that is so. Others may do the same meanwhile.
+
+    Raises:
+        OSError: The file is not there, or cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | OPEN_FLAGS)
+    try:
+        # Shared: several may look at a directory at rest at the same time.
+        lock_file(descriptor, is_shared=True)
+    except BlockingIOError:
+        yield False
+    else:
+        yield os.path.samestat(os.fstat(descriptor), path.stat())
+    finally:
+        os.close(descriptor)
+
+
+_held: set[OwnerLock] = set()
+
+
+def _abandon_all() -> None:
+    for lock in list(_held):
+        lock.abandon()
+
+
+# A forked worker that outlives the owner would keep a lock that it does not know it has.
+call_in_forked_child(_abandon_all)
+
+
+FORMAT = 9
 """
 The form of what is in a directory. It is raised whenever records get a new form, which a test over recorded bytes demands: an older
 version would take them for damaged, and says instead that it is to be upgraded. Forms before 4 are not read.
@@ -108,12 +210,18 @@ class DataDirectory:
         path: Made absolute at once, so that a later `chdir` changes nothing. A leading `~` is the home directory.
 
     Raises:
-        ConfigurationError: The path is not UTF-8, or its home directory is not known.
+        ConfigurationError: The path is not UTF-8, or its home directory is not known; or this system has no directories, see
+            `HAS_EMBEDDED_SERVER`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = absolute_path(path)
-        check_path(self.path)
+        if not HAS_EMBEDDED_SERVER:
+            msg = (
+                f"{os.fspath(path)!r} is a directory, and the server that keeps one does not run on Windows yet; use a file "
+                "(sqlite:///chats.db), memory:, or a NATS server of your own (nats://host:4222)"
+            )
+            raise ConfigurationError(msg)
+        self.path = check_path(absolute_path(path))
         self.lock_file = self.path / "lock"
         self.config_file = self.path / "nats.conf"
         self.endpoint_file = self.path / "endpoint.json"
@@ -316,7 +424,7 @@ def write_private(path: Path, content: bytes, *, is_synced: bool = True) -> None
             if is_synced:
                 # Its content before its name: after a power cut the name may be there without it.
                 os.fsync(file.fileno())
-        Path(temporary).replace(path)
+        replace(Path(temporary), path)
         if is_synced:
             sync(path.parent)
     except BaseException:
@@ -332,15 +440,6 @@ def _make_folder(folder: Path) -> None:
         # Above the ledger there may be a folder that we may write to, and not list.
         with contextlib.suppress(PermissionError):
             sync(new.parent)
-
-
-def sync(path: Path) -> None:
-    """Bring the content of a file to the disk, or which files a folder has."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _is_half_made(stream: Path) -> bool:

@@ -9,7 +9,6 @@ that was deleted when a server died nobody can say whether it was overwritten, a
 """
 
 import contextlib
-import fcntl
 import logging
 import os
 import secrets
@@ -20,10 +19,11 @@ from typing import Final
 import msgspec
 
 from chatledger.domain.errors import ConfigurationError, LogUnavailableError
+from chatledger.projections.operating_system import OPEN_FLAGS, lock_file, sync
 
+from ..nats.rewritten import REDACTED
 from .blocks import DELETED, ERASED, HEAD, Span, are_intact, block_files, block_key, hashed_part, read_frames
-from .directory import CHECKED, DataDirectory, sync
-from .lock import OwnerLock
+from .directory import CHECKED, DataDirectory, OwnerLock
 
 _UNFINISHED: Final = (".blk.tmp", ".new")
 """The suffixes of files that a server did not come to rename, after an erasure or a compaction."""
@@ -226,12 +226,12 @@ def finish_interrupted_erasures(directory: DataDirectory) -> None:
 def _is_interrupted(mark: Path) -> bool:
     """Whether nobody works on an erasure any more, and it was not finished."""
     try:
-        descriptor = os.open(mark, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(mark, os.O_RDWR | OPEN_FLAGS)
     except FileNotFoundError:
         return False
     try:
         # Its process holds the lock until it is done; the kernel takes it from one that was killed.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(descriptor)
     except BlockingIOError:
         return False
     finally:
@@ -245,5 +245,5 @@ def _streams(directory: DataDirectory) -> list[Path]:
 
 def _prefix(folder: Path) -> bytes:
     """Return the prefix of the subjects of messages with content. The position of a feed is not erased but replaced."""
-    kind = "b" if folder.name.endswith("-blobs") else "e"
+    kind = "b" if folder.name.endswith("-blobs") else "r" if folder.name.endswith(REDACTED) else "e"
     return f"{folder.name}.{kind}.".encode()

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from chatledger.domain.errors import ChainIntegrityError, CorruptStateError, LogRegressedError
+from chatledger.projections.operating_system import sync
 
+from ..nats.rewritten import REDACTED
 from ..witness import boot_id, read_last_seen
 from .blocks import Damage, block_files, block_key, scan_block
-from .directory import DataDirectory, sync
+from .directory import DataDirectory
 from .seals import Seal, Seals, digest_of, is_unchanged, make_seal, read_seals
 
 ALWAYS_READ_BYTES: Final = 256 * 1024 * 1024
@@ -55,7 +57,8 @@ def check_store(directory: DataDirectory, stream: str) -> Seals:
     is_trusted = is_clean and is_same_boot and (directory.index / "CURRENT").exists()
     seals = Seals(log_inode=directory.log.stat().st_ino, boot=boot)
     seen = read_last_seen(directory.witness)
-    for folder in directory.stream_folders():
+    # What stands in for messages of the log accounts for them, so its stream comes first.
+    for folder in sorted(directory.stream_folders(), key=lambda folder: folder.name == stream):
         check = _StreamCheck(
             folder, {} if before is None else before.streams.get(folder.name, {}), is_trusted=is_trusted
         )
@@ -70,7 +73,8 @@ def check_store(directory: DataDirectory, stream: str) -> Seals:
                 sync(file)
         check.refuse_damage(acknowledged, may_be_cut=not is_clean, may_be_torn=not (is_clean or is_same_boot))
         if folder.name == stream:
-            check.refuse_losses(acknowledged)
+            rewritten = seals.streams.get(stream + REDACTED, {}).values()
+            check.refuse_losses(acknowledged, sum(seal.message_count for seal in rewritten))
         elif is_clean:
             check.refuse_shrunk()
         seals.streams[folder.name] = check.sealed
@@ -157,11 +161,11 @@ class _StreamCheck:
                 msg = f"{file}: {size:,} bytes are left of {seal.size:,}. {_REMEDY}"
                 raise CorruptStateError(msg)
 
-    def refuse_losses(self, acknowledged: int) -> None:
-        """Raise `ChainIntegrityError` when messages are gone that left no damage behind."""
-        # Every position was given to an event, and only deletions take events away.
+    def refuse_losses(self, acknowledged: int, rewritten: int) -> None:
+        """Raise `ChainIntegrityError` when messages are gone that left no damage behind, and that are not `rewritten` elsewhere."""
+        # Every position was given to an event, and only deletions and redactions take events away.
         missing = self._last - sum(seal.message_count for seal in self.sealed.values())
-        accounted = sum(seal.accounted for seal in self.sealed.values())
+        accounted = sum(seal.accounted for seal in self.sealed.values()) + rewritten
         if missing > accounted:
             msg = (
                 f"{missing} positions up to {self._last} of the log in {self._folder} hold no event, but deletions "

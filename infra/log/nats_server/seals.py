@@ -20,10 +20,11 @@ import xxhash
 from chatledger.domain.chat.events import StreamDeleted
 from chatledger.domain.errors import DECODE_ERRORS
 from chatledger.domain.log.codec import BODIES
+from chatledger.projections.operating_system import sync
 
 from ..nats.reading import VERSION
 from .blocks import BlockRecord, Span, block_files, read_block_record, read_frames
-from .directory import DataDirectory, sync, write_private
+from .directory import DataDirectory, write_private
 
 _EVERY_S: Final = 5.0
 _DELETIONS: Final = re.compile(

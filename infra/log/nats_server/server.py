@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -15,11 +14,9 @@ import msgspec
 from chatledger.domain.errors import ConfigurationError, LedgerLockedError
 
 from ..nats.endpoint import Endpoint
-from .directory import FORMAT, DataDirectory, Durability, EndpointRecord, pid_space
+from .directory import FORMAT, DataDirectory, Durability, EndpointRecord, OwnerLock, pid_space
 from .erasures import erasing, finish_interrupted_erasures
-from .health import get_command, is_server, is_stopped
-from .launcher import SYNC_INTERVALS, ServerProcess, make_token
-from .lock import OwnerLock
+from .launcher import SYNC_INTERVALS, ServerProcess, get_command, is_server, is_stopped, make_token
 from .preflight import check_store
 from .seals import Sealer
 
@@ -64,7 +61,13 @@ class EmbeddedServer:
 
     @classmethod
     def acquire(
-        cls, directory: DataDirectory, *, durability: Durability, stream: str, timeout_s: float = 30
+        cls,
+        directory: DataDirectory,
+        *,
+        durability: Durability,
+        stream: str,
+        timeout_s: float = 30,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> "EmbeddedServer":
         """
         Start the server of this directory, or attach to the live one. Blocks; any thread will do.
@@ -76,6 +79,7 @@ class EmbeddedServer:
             stream: The stream that holds the log; the same for all processes.
             timeout_s: How long to wait for another process that has the lock. A server of our own that still
                 recovers a large store is waited for regardless.
+            meanwhile: Called while a server of our own starts.
 
         Raises:
             ConfigurationError: The directory cannot be used, nats-server is missing, or the live server is less
@@ -95,7 +99,7 @@ class EmbeddedServer:
             # At each round: the owner may end while we wait, and whoever is first takes over.
             lock = OwnerLock.try_take(directory.lock_file)
             if lock is not None:
-                return cls._start(directory, durability=durability, stream=stream, lock=lock)
+                return cls._start(directory, durability=durability, stream=stream, lock=lock, meanwhile=meanwhile)
             record = directory.read_endpoint()
             if record is not None and _is_orphan(record):
                 # Told once, and only a server that answers under its name: the number may be another process's by now.
@@ -112,7 +116,13 @@ class EmbeddedServer:
 
     @classmethod
     def _start(
-        cls, directory: DataDirectory, *, durability: Durability, stream: str, lock: OwnerLock
+        cls,
+        directory: DataDirectory,
+        *,
+        durability: Durability,
+        stream: str,
+        lock: OwnerLock,
+        meanwhile: Callable[[], object],
     ) -> "EmbeddedServer":
         process = sealer = None
         try:
@@ -125,7 +135,12 @@ class EmbeddedServer:
             sealer.begin()
             server_name, token = f"cl-{secrets.token_hex(8)}", make_token()
             process, url = ServerProcess.start(
-                directory, server_name=server_name, token=token, durability=durability, lock_descriptor=lock.descriptor
+                directory,
+                server_name=server_name,
+                token=token,
+                durability=durability,
+                lock_descriptor=lock.descriptor,
+                meanwhile=meanwhile,
             )
             record = EndpointRecord(
                 format=FORMAT,
@@ -190,9 +205,7 @@ class EmbeddedServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -251,9 +264,15 @@ class EmbeddedSource:
     """
 
     def __init__(
-        self, directory: DataDirectory, *, durability: Durability, stream: str, timeout_s: float = 30.0
+        self,
+        directory: DataDirectory,
+        *,
+        durability: Durability,
+        stream: str,
+        timeout_s: float = 30.0,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> None:
-        self.directory, self._stream, self._timeout_s = directory, stream, timeout_s
+        self.directory, self._stream, self._timeout_s, self._meanwhile = directory, stream, timeout_s, meanwhile
         self._durability: Durability = durability
         self._server: EmbeddedServer | None = None
         self._thread = threading.local()
@@ -269,7 +288,11 @@ class EmbeddedSource:
             return self._server.endpoint
         self.close()
         self._server = EmbeddedServer.acquire(
-            self.directory, durability=self._durability, stream=self._stream, timeout_s=self._timeout_s
+            self.directory,
+            durability=self._durability,
+            stream=self._stream,
+            timeout_s=self._timeout_s,
+            meanwhile=self._meanwhile,
         )
         return self._server.endpoint
 

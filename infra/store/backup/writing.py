@@ -1,23 +1,38 @@
 """Taking a backup: what is new on a log goes into the folder, and what was deleted leaves it."""
 
+import logging
 import os
 from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
 from typing import Final
 
 from eventsourcing.persistence import Notification
 
-from chatledger.domain.chat.events import Recorded, StreamDeleted
+from chatledger.domain.chat.events import ContentRedacted, Recorded, StreamDeleted
 from chatledger.domain.chat.state import misplaced
-from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LogRegressedError
+from chatledger.domain.errors import AccessDeniedError, ChainIntegrityError, ConfigurationError, LogRegressedError
 from chatledger.domain.log.tombstones import is_foreign
 from chatledger.domain.values import Progress
 
-from ...log.bookmarks import encode_bookmark
+from ...log.bookmarks import BACKUP_MARK, Bookmark, bookmark_key, encode_bookmark
 from ...log.envelope import clock_ms
-from ...log.port import EventLog
+from ...log.port import EventLog, LostRaceError
 from ..quarantine import QuarantinedStream
-from .manifest import SEGMENT, Backup, BackupFolder, BackupManifest, StreamHeads
-from .segments import SEGMENT_BYTES, BackupSegment, SegmentWriter, empty_frame, frame_of, read_segment
+from .manifest import (
+    SEGMENT,
+    SEGMENT_BYTES,
+    Backup,
+    BackupFolder,
+    BackupManifest,
+    BackupSegment,
+    Frame,
+    SegmentWriter,
+    StreamHeads,
+    empty_frame,
+    frame_of,
+    read_segment,
+)
 
 _ADVICE = "The backup stays as it was. 'chatledger doctor' says more"
 
@@ -42,6 +57,8 @@ class BackupFollower:
         self.rest = 0
         self.doomed: list[tuple[str, int, int]] = []
         """(stream, first position, position of the tombstone) of what was deleted."""
+        self.redacted: dict[tuple[str, int], set[int]] = {}
+        """The slots that events lose, by their streams and versions."""
         self._suspects: dict[str, ChainIntegrityError] = {}
 
     def expect_tombstone(self) -> None:
@@ -81,6 +98,9 @@ class BackupFollower:
             )
             self.missing += 1
             return False
+        if isinstance(body, ContentRedacted):
+            for target, slots in body.targets:
+                self.redacted.setdefault((stream, target), set()).update(slots)
         self.heads[stream] = (recorded.version, recorded.hash)
         return True
 
@@ -98,6 +118,8 @@ class BackupFollower:
 
 
 PAGE_EVENTS: Final = 250
+
+_logger: Final = logging.getLogger(__name__)
 
 
 def write_backup(
@@ -135,7 +157,49 @@ def write_backup(
             raise
         # After the manifest: until that instant the earlier backup stands, and needs its files.
         home.remove_strays(manifest_after)
+        note_backup(log, home.path, manifest_after)
         return manifest_after.describe(home.path, added=run.added, erased=run.erased)
+
+
+def note_backup(log: EventLog, folder: Path, manifest: BackupManifest) -> None:
+    """
+    Leave a mark on the log of where a backup is and with which event it ends.
+
+    Reports of erasures name those that have what was erased, and the next run knows that the backup is of this log, when the event is gone.
+    """
+    mark = Bookmark(
+        name=mark_of(folder),
+        index=0,
+        count=0,
+        position=manifest.position,
+        holder=manifest.hash.hex(),
+        log_id=log.identity,
+        saved_at=manifest.updated_at,
+    )
+    before = log.load_bookmark(mark.key)
+    try:
+        log.save_bookmark(mark if before is None else mark.saved_as(before.revision))
+    except (AccessDeniedError, LostRaceError) as error:  # the backup is whole, and that is what was asked for
+        _logger.warning("reports of erasures do not name the backup %s: %s", folder, error)
+
+
+def forget_mark(log: EventLog, folder: str | os.PathLike[str]) -> bool:
+    """Drop the mark of a backup that was deleted; whether there was one. Raises `ConfigurationError` where the backup is there still."""
+    home = BackupFolder(folder)
+    if home.read() is not None:
+        msg = f"{home.path} has a backup still; delete the folder first, or bring it up to date"
+        raise ConfigurationError(msg)
+    # As the report names it: the path of another machine may be a link on this one.
+    names = {mark_of(home.path), f"{BACKUP_MARK}{os.fspath(folder)}"}
+    marks = [mark for mark in log.bookmarks() if mark.name in names]
+    for mark in marks:
+        log.drop_bookmark(mark.key)
+    return bool(marks)
+
+
+def mark_of(folder: Path) -> str:
+    """Return the name of the mark of a backup."""
+    return f"{BACKUP_MARK}{folder.resolve()}"
 
 
 class _BackupRun:
@@ -160,7 +224,11 @@ class _BackupRun:
         # From a majority: a server that is behind would be taken for a log that lost its end.
         last = self._log.settled_position(before.position)
         there = self._log.event_at(before.position) if 0 < before.position <= last else None
-        if before.log_id != self._log.identity and before.position and (there is None or there.hash != before.hash):
+        # Restored from this backup the log has its mark, also when the event was erased since.
+        mark = None if there is not None else self._log.load_bookmark(bookmark_key(mark_of(self._home.path), 0, 0))
+        is_marked = mark is not None and (mark.position, mark.holder) == (before.position, before.hash.hex())
+        is_there = is_marked if there is None else there.hash == before.hash
+        if before.log_id != self._log.identity and before.position and not is_there:
             msg = f"{self._home.path} has the backup of another log; give a folder of its own for each ledger"
             raise ConfigurationError(msg)
         if last < before.position or (there is not None and there.hash != before.hash):
@@ -255,12 +323,16 @@ class _BackupRun:
         doomed: dict[str, list[tuple[int, int]]] = {}
         for stream, first, before in self._follower.doomed:
             doomed.setdefault(stream, []).append((first, before))
+        # Whether or not the log has rewritten them: what was copied in this run or before it may have the content.
+        redacted = [
+            self._log.read_stream(stream, after=0, after_version=version - 1, limit=1)
+            for stream, version in self._follower.redacted
+        ]
+        ranges = [(page[0].position, page[0].position + 1) for page in redacted if page]
         segments: list[BackupSegment] = []
         for segment in self._segments:
             is_concerned = any(
-                first <= segment.last and segment.first < before
-                for ranges in doomed.values()
-                for first, before in ranges
+                first <= segment.last and segment.first < before for first, before in chain(ranges, *doomed.values())
             )
             # Only segments that may have something of it: a backup of many GB is not written anew for one chat.
             rewritten = self._without(segment, doomed) if is_concerned else segment
@@ -275,13 +347,18 @@ class _BackupRun:
             for frame in frames
             if not any(first <= frame.position < before for first, before in doomed.get(frame.stream, ()))
         ]
-        if len(staying) == len(frames):
+        bare = [self._redacted(frame) for frame in staying]
+        if bare == frames:
             return segment
         self.erased += len(frames) - len(staying)
         writer = SegmentWriter(self._home.new_file(SEGMENT))
-        for frame in staying:
+        for frame in bare:
             writer.add(frame)
         return writer.finish()
+
+    def _redacted(self, frame: Frame) -> Frame:
+        slots = self._follower.redacted.get((frame.stream, frame.version))
+        return frame if slots is None else frame_of(self._log.without(frame.notification(), slots))
 
     def discard(self) -> None:
         """Close what is open. The files stay as strays, which the next run removes."""

@@ -21,8 +21,7 @@ from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError
 from chatledger.projections.generations import IndexState
 from chatledger.projections.snapshot import IndexReader, SettledIndex
 
-from ...log.nats_server.directory import CHECKED, FORMAT_FILE, LOST_AND_FOUND, DataDirectory, write_private
-from ...log.nats_server.lock import unowned
+from ...log.nats_server.directory import CHECKED, FORMAT_FILE, LOST_AND_FOUND, DataDirectory, unowned, write_private
 from ...log.witness import boot_id, read_last_seen
 from . import STREAM
 
@@ -85,6 +84,16 @@ def open_at_rest(directory: DataDirectory) -> IndexReader | None:
         with unowned(directory.lock_file) as is_unowned:
             return _opened(directory, note) if is_unowned and _holds(directory, note) else None
     except (OSError, lmdb.Error, ChatledgerError, *DECODE_ERRORS):  # opening the directory says what is wrong
+        return None
+
+
+def read_note(directory: DataDirectory) -> RestNote | None:
+    """Return the note of a directory at rest; None where it is not at rest, or that cannot be known."""
+    try:
+        note = msgspec.msgpack.decode((directory.path / NOTE_FILE).read_bytes(), type=RestNote)
+        with unowned(directory.lock_file) as is_unowned:
+            return note if is_unowned and _holds(directory, note) else None
+    except (OSError, ChatledgerError, *DECODE_ERRORS):  # opening the directory says what is wrong
         return None
 
 

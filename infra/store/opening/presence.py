@@ -7,6 +7,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from chatledger.domain.errors import ConfigurationError, LogUnavailableError
 from chatledger.projections.lmdb.environment import absolute_path
+from chatledger.projections.operating_system import HAS_EMBEDDED_SERVER
 
 _EVENTS_TABLE: Final = "stored_events"
 POSTGRES_SCHEMES: Final = ("postgresql", "postgres")
@@ -15,8 +16,13 @@ _HAS_TABLE: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name =
 
 
 def sqlite_file(location: str) -> Path:
-    """The file of a location on SQLite."""
-    return absolute_path(unquote(urlsplit(location).path.removeprefix("/")))
+    """The file of a location on SQLite. Raises `ConfigurationError` where it names none."""
+    parts = urlsplit(location)
+    if parts.netloc or not parts.path.strip("/"):
+        file = unquote(parts.netloc + parts.path).strip("/") or "chats.db"
+        msg = f"{location} names no file: a file has three slashes before it, as in sqlite:///{file}, and four where it begins with one"
+        raise ConfigurationError(msg)
+    return absolute_path(unquote(parts.path.removeprefix("/")))
 
 
 def is_alchemy(scheme: str) -> bool:
@@ -29,7 +35,7 @@ def has_ledger(location: str) -> bool:
     """
     Whether opening a location finds a ledger rather than makes one. Nothing is written.
 
-    True also where opening it says more: for NATS servers, for a path at which something else is, and without a location.
+    True also where opening it says more: for NATS servers, for a path at which something else is or none can be, and without a location.
 
     Raises:
         LogUnavailableError: No database server answers.
@@ -40,6 +46,8 @@ def has_ledger(location: str) -> bool:
         if is_alchemy(location.partition("://")[0]):
             return _is_alchemy_ledger(location)
         if "://" in location or location in {"", "memory:"}:
+            return True
+        if not HAS_EMBEDDED_SERVER:
             return True
         path = absolute_path(location)
         return path.exists() and not (path.is_dir() and not any(path.iterdir()))

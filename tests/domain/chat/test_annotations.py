@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.stories import Story
 
-from chatledger.domain.chat.annotations import annotation_events, for_model, is_left_out, replacement
 from chatledger.domain.chat.decide_runs import decide_annotate
 from chatledger.domain.chat.events import MessagesAnnotated, MessagesAppended
+from chatledger.domain.chat.history import annotation_events, for_model, is_left_out, replacement
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.values import Annotation, Message

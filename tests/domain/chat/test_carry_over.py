@@ -12,7 +12,6 @@ from tests.support.run_stories import RunStory, answer_of
 from tests.support.soak import examples
 from tests.support.stories import CHAT, user
 
-from chatledger.domain.chat.annotations import for_model
 from chatledger.domain.chat.carry_over import lay_out
 from chatledger.domain.chat.decide_branches import decide_fork
 from chatledger.domain.chat.decide_runs import decide_carry_on
@@ -24,6 +23,7 @@ from chatledger.domain.chat.events import (
     RunChanged,
     RunRecorded,
 )
+from chatledger.domain.chat.history import for_model
 from chatledger.domain.chat.runs import CarryOver, PlannedRun, RegenerationStep, Stretch, copy_id
 from chatledger.domain.errors import InvalidValueError, MessageConflictError
 from chatledger.domain.values import Annotation, Message, NewMessage

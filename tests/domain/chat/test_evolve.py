@@ -68,7 +68,7 @@ def test_a_chat_is_described_by_its_rows() -> None:
     """All fields; nothing where one of the rows is not there."""
     profile = ChatProfile("c", "ada", "Trip", {"a": 1}, 99)
 
-    assert describe_chat(RECORD, profile) == Chat(
+    assert describe_chat(RECORD, profile, "Hello") == Chat(
         id="c",
         user_id="ada",
         title="Trip",
@@ -78,11 +78,12 @@ def test_a_chat_is_described_by_its_rows() -> None:
         message_count=3,
         branch_count=4,
         expires_at=99,
+        last_text="Hello",
     )
     assert [None, None, None] == [
-        describe_chat(None, profile),
-        describe_chat(RECORD, None),
-        describe_chat(None, None),
+        describe_chat(None, profile, None),
+        describe_chat(RECORD, None, None),
+        describe_chat(None, None, None),
     ]
 
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.stories import CHAT, Story, commands, neighboured, tell, user
 
-from chatledger.domain.chat.annotations import for_model
 from chatledger.domain.chat.commit import Commit, decide
 from chatledger.domain.chat.events import (
     Body,
@@ -18,7 +17,7 @@ from chatledger.domain.chat.events import (
     MessagesAnnotated,
     MessagesAppended,
 )
-from chatledger.domain.chat.history import History, read_history
+from chatledger.domain.chat.history import History, for_model, read_history
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import (
     BranchExistsError,

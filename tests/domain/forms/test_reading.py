@@ -15,6 +15,7 @@ from chatledger.domain.forms.model import FormName
 from chatledger.domain.forms.plain import compact
 from chatledger.domain.forms.reading import items_of, known_form, name_of, parts_of, role_of, text_of
 from chatledger.domain.search.fields import search_texts
+from chatledger.domain.values import Message, Redaction
 
 TEXTS = st.text(st.characters(), max_size=8)
 CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Riga"}'}}
@@ -225,3 +226,11 @@ def test_the_type_of_names_has_all_forms_that_are_written() -> None:
 def test_what_nobody_said_in_a_transcript_is_bookkeeping(data: Any, name: str) -> None:
     assert name_of(data, "claude-code") == name
     assert role_of("claude-code", data, "event") == ("event" if name == "bookkeeping" else name)
+
+
+def test_a_message_says_its_role() -> None:
+    """By its data where their form says one, else by its name; a redacted one by what is left."""
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "7"}]}
+    assert Message(id="m", name="user", data=result, form="anthropic", created_at=0).role == "tool"
+    assert Message(id="m", name="human", data="hi", created_at=0).role == "user"
+    assert Message(id="m", name="assistant", data=None, created_at=0, redacted=Redaction()).role == "assistant"

@@ -23,7 +23,7 @@ from chatledger.domain.versioned.content import (
     size_of,
     tree_of,
 )
-from chatledger.domain.versioned.json_values import VALUE, encoded, join
+from chatledger.domain.versioned.serials import VALUE, encoded, join
 
 LARGE: st.SearchStrategy[Any] = st.recursive(
     st.sampled_from([None, True, 0, 1.5, "é", "a" * 200, "b" * 300, "c" * 2_000, "d" * 40_000]),

@@ -11,8 +11,7 @@ from tests.support.graph_state_values import letters, updates
 from tests.support.json_values import json_values
 
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.graph.reducers import append_messages, merge_metadata
-from chatledger.domain.graph.transition import Transition, get_state_diff, transition
+from chatledger.domain.graph.reducers import Transition, append_messages, get_state_diff, merge_metadata, transition
 
 STATE: dict[str, Any] = {
     "user_id": "ada",

@@ -10,6 +10,7 @@ from tests.support.json_values import ids, json_values, objects, texts, times
 from tests.support.salts import salts
 from tests.support.soak import examples
 
+from chatledger.domain.chat.decide_redact import CAUSES
 from chatledger.domain.chat.events import (
     Body,
     BranchActivated,
@@ -21,8 +22,11 @@ from chatledger.domain.chat.events import (
     ChatUpdated,
     CheckpointDeleted,
     CheckpointSet,
+    ContentRedacted,
     Event,
     HeadMoved,
+    LinkCreated,
+    LinkRevoked,
     MemberRemoved,
     MemberSet,
     MessagesAnnotated,
@@ -115,8 +119,18 @@ bodies: st.SearchStrategy[Body] = st.one_of(
     st.builds(HeadMoved, numbers, ids, optional_ids, optional_ids),
     st.builds(CheckpointSet, ids, ids, ids, times),
     st.builds(CheckpointDeleted, ids, ids),
+    st.builds(
+        ContentRedacted,
+        id_lists.map(tuple),
+        st.lists(st.tuples(numbers, st.lists(numbers, max_size=3).map(tuple)), max_size=3).map(tuple),
+        st.sampled_from(CAUSES),
+        objects,
+        st.none() | texts,
+    ),
     st.builds(MemberSet, ids, st.sampled_from(["reader", "writer"])),
     st.builds(MemberRemoved, ids),
+    st.builds(LinkCreated, ids, texts, st.none() | numbers, optional_ids, st.none() | times),
+    st.builds(LinkRevoked, ids),
     st.builds(MessagesAnnotated, st.lists(ids, max_size=3).map(tuple), objects),
     st.builds(RunRecorded, runs),
     st.builds(RunChanged, ids, objects),
@@ -166,7 +180,7 @@ def encoded(
 
 def test_every_kind_is_tried() -> None:
     """A new kind of event has to join these tests."""
-    assert 25 == len(BODIES)
+    assert 28 == len(BODIES)
     assert len(BODIES) == len({body.TOPIC for body in BODIES})
 
 

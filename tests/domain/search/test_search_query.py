@@ -402,7 +402,7 @@ def test_the_examples_of_the_reference_are_true() -> None:
     _, _, rest = REFERENCE.read_text().partition("\n## Examples\n")
     rows = re.findall(r"^\| `(.+)` \| (.+) \| (.+) \|$", rest.partition("\n## ")[0], re.MULTILINE)
 
-    assert len(rows) == 25
+    assert len(rows) == 30
     for text, *columns in rows:
         query = parse(text)
         assert query is not None

@@ -28,7 +28,7 @@ from chatledger.admin import Backup
 from chatledger.errors import LedgerLockedError, LogRegressedError, UnsupportedFormatError
 from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.log.nats_server.server import EmbeddedServer
-from chatledger.infra.store.backup import segments
+from chatledger.infra.store.backup import manifest
 from chatledger.infra.store.backup.manifest import BackupFolder
 from chatledger.infra.store.backup.writing import write_backup
 from chatledger.infra.store.opening import STREAM
@@ -417,13 +417,13 @@ def test_frames_are_checked_one_by_one(tmp_path: Path, cut: int, added: bytes) -
 
     from msgspec import structs
 
-    writer = segments.SegmentWriter(tmp_path / "1.segment")
-    writer.add(segments.Frame(1, "a", 1, "t", b"state"))
+    writer = manifest.SegmentWriter(tmp_path / "1.segment")
+    writer.add(manifest.Frame(1, "a", 1, "t", b"state"))
     made = writer.finish()
     assert made is not None
-    assert [frame.position for frame in segments.read_segment(tmp_path, made)] == [1]
+    assert [frame.position for frame in manifest.read_segment(tmp_path, made)] == [1]
     raw = (tmp_path / "1.segment").read_bytes()
     raw = raw[: len(raw) - cut] + added
     (tmp_path / "1.segment").write_bytes(raw)
     with pytest.raises(CorruptStateError, match="frame"):
-        list(segments.read_segment(tmp_path, structs.replace(made, sha256=sha256(raw).hexdigest())))
+        list(manifest.read_segment(tmp_path, structs.replace(made, sha256=sha256(raw).hexdigest())))

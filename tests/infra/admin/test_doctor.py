@@ -23,7 +23,7 @@ import chatledger
 from chatledger import ConfigurationError, Encryption, admin, user
 from chatledger.admin import Diagnosis
 from chatledger.errors import LedgerLockedError, LogRegressedError, QuarantinedError
-from chatledger.infra.admin.doctor.merging import DOCTOR, LOST
+from chatledger.infra.admin.doctor.removing import DOCTOR, LOST
 from chatledger.infra.log.nats_server.blocks import BlockRecord, DamagedBytes, DeletedRecord, read_frames
 from chatledger.infra.store.opening import STREAM
 
@@ -288,6 +288,7 @@ def test_other_places(tmp_path: Path) -> None:
     assert kinds(found) == {"log-refused"}
 
 
+@pytest.mark.guard
 def test_an_encrypted_log(tmp_path: Path) -> None:
     """Its key is needed to look at chains; damage is named with it."""
     key = Encryption(Encryption.new_key())
@@ -464,6 +465,7 @@ def test_what_can_not_be_repaired(data: Path, tmp_path: Path) -> None:
         admin.repair(tmp_path / "other")
 
 
+@pytest.mark.guard
 def test_the_repair_command(data: Path) -> None:
     """`chatledger doctor --repair` says where the damaged directory is, and what was brought back."""
     damage_payload(data)

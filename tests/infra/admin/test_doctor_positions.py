@@ -10,7 +10,7 @@ from tests.support.backup_world import block
 import chatledger
 from chatledger import ChainIntegrityError, NewMessage, admin
 from chatledger.infra.admin.doctor.store_files import StoreFiles
-from chatledger.infra.log.nats_server import health, server
+from chatledger.infra.log.nats_server import launcher, server
 from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.log.nats_server.seals import Seals
 
@@ -82,7 +82,7 @@ def test_a_server_that_would_take_all_memory_is_killed(data: Path, monkeypatch: 
 
     monkeypatch.setattr(server, "check_store", refuse_nothing)
     flip_position(data, 6, 40, 41)
-    monkeypatch.setattr(health, "FLOOR_BYTES", 150_000_000)
+    monkeypatch.setattr(launcher, "FLOOR_BYTES", 150_000_000)
     with pytest.raises(ChainIntegrityError, match="chatledger doctor"):
         chatledger.open(data, durability="fast").close()
 
@@ -98,5 +98,5 @@ def test_ordinary_logs_are_left_alone(data: Path) -> None:
     """A server that runs is far from what any log may take."""
     with chatledger.open(data, durability="fast"):
         pid = json.loads((data / "endpoint.json").read_bytes())["server_pid"]
-        assert health.excess_of(pid, data / "log") is None
-    assert health.excess_of(pid, data / "log") is None
+        assert launcher.excess_of(pid, data / "log") is None
+    assert launcher.excess_of(pid, data / "log") is None

@@ -10,7 +10,10 @@ from chatledger.domain.chat.events import (
     BranchCreated,
     BranchDeleted,
     BranchRenamed,
+    CheckpointSet,
     HeadMoved,
+    LinkCreated,
+    LinkRevoked,
     MessagesAppended,
 )
 from chatledger.domain.values import Message
@@ -64,3 +67,13 @@ def test_branches_keep_their_numbers(body: Body, fitted: list[Body]) -> None:
 
     assert fitted == made
     story.write(made)  # it follows
+
+
+@pytest.mark.parametrize("body", [LinkCreated("l2", "0" * 64), LinkRevoked("l1"), CheckpointSet("c", "n", "m1", 7)])
+def test_links_end_with_a_repair(body: Body) -> None:
+    """What is lost may have revoked one, and what comes behind makes none anew."""
+    story = Story().chain("m1")
+    story.write([LinkCreated("l1", "0" * 64)])
+    [recorded] = story.encode([body])
+    fitted = refit_chat(recorded, story.chat(), gap="3 to 4", new_id=lambda: "new")
+    assert fitted == [LinkRevoked("l1"), *([body] if isinstance(body, CheckpointSet) else [])]

@@ -5,13 +5,18 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.support.agent_threads import put
 from tests.support.backup_world import block, changed, fill, word
 from tests.support.cli_world import run
+from tests.support.files_in_clear import files_with
 
 import chatledger
 from chatledger import Ledger, NewMessage, admin, user
-from chatledger.errors import QuarantinedError
-from chatledger.infra.admin.doctor.merging import DOCTOR
+from chatledger.errors import HeldError, QuarantinedError
+from chatledger.graph_state import StateStore
+from chatledger.infra.admin.doctor.removing import DOCTOR
+from chatledger.infra.ledger.threads import Threads
+from chatledger.items import ItemStore
 
 
 def damage(data: Path, *texts: str) -> None:
@@ -49,6 +54,7 @@ def ids(ledger: Ledger, branch: str) -> list[str]:
     return [message.id for message in ledger.get_messages("c", branch=branch)]
 
 
+@pytest.mark.guard
 def test_messages_pointers_and_profile(data: Path) -> None:
     """A lost message is stood for by one of its id, a lost branch is there again; all else says what it said, times too."""
     with chatledger.open(data) as ledger:
@@ -222,3 +228,82 @@ def test_a_damaged_checksum_is_no_damaged_event(data: Path) -> None:
     assert (done.cut, done.lost, done.lost_count) == ((), (), 0)
     with chatledger.open(data) as ledger:
         assert [event.to_dict() for event in ledger.history("c")] == before
+
+
+@pytest.mark.guard
+@pytest.mark.parametrize("has_index", [True, False])
+def test_the_beginning_of_a_state_is_lost(tmp_path: Path, *, has_index: bool) -> None:
+    """The index knows whose it is; without it nobody does."""
+    data = tmp_path / "data"
+    with chatledger.open(data, durability="fast", compression="none") as ledger:
+        fill(ledger, chats="x", messages=2)
+        StateStore(ledger).put("chat:ada:c", {"step": "LOST-one"})
+        StateStore(ledger).put("chat:ada:c", {"step": "two", "more": 2})
+        ItemStore(ledger.for_user("ada")).put(("notes",), "k", {"text": "LOST-item"})
+        ItemStore(ledger.for_user("ada")).put(("notes",), "k", {"text": "second"})
+        threads = Threads(ledger.for_user("ada"))
+        put(threads, "t", "1", {"a": "LOST-thread"})
+        put(threads, "t", "2", {"a": "last"}, parent_id="1")
+        fill(ledger, chats="y", messages=2)
+    with changed(block(data)) as raw:
+        for text in ("LOST-one", "LOST-item", "LOST-thread"):
+            raw[raw.index(text.encode()) + 1] ^= 0x11
+    if not has_index:
+        shutil.rmtree(data / "index")
+    done = admin.repair(data)
+
+    assert {kept.unusable for kept in done.kept_after} == ({()} if has_index else {(), ((2, 2),)})
+    for stream in done.cut:
+        admin.give_up(data, stream)
+    with chatledger.open(data) as ledger:
+        ledger.verify()
+        state = StateStore(ledger).get("chat:ada:c")
+        item = ItemStore(ledger.for_user("ada")).get(("notes",), "k")
+        owners = [thread.owner for thread in ledger.list_threads().threads]
+    assert (state and (state["step"], state["more"])) == (("two", 2) if has_index else None)
+    assert (item and item.value) == ({"text": "second"} if has_index else None)
+    assert owners == ["ada" if has_index else "chatledger:lost"]
+
+
+def test_what_is_held_stays_held(data: Path) -> None:
+    """The repair of a chat keeps its hold, which refuses as before, and breaks none."""
+    with chatledger.open(data, durability="fast") as ledger:
+        hold = ledger.hold("chat", "c", reason="case 12")
+        ledger.append("c", [user("five", id="m5")], branch="main")
+    damage(data, "LOST-two")
+    admin.repair(data)
+    admin.give_up(data, "c")
+    with chatledger.open(data) as ledger:
+        chat = ledger.get_chat("c")
+        assert chat is not None
+        assert chat.hold == hold
+        assert ledger.verify().broken_holds == ()
+        with pytest.raises(HeldError):
+            ledger.delete_chat("c")
+        with pytest.raises(HeldError):
+            ledger.redact("m3")
+        ledger.release("chat", "c")
+        assert ledger.delete_chat("c")
+
+
+def test_pseudonyms_stay(tmp_path: Path) -> None:
+    """The repair of a chat keeps what a person is called since, and brings no name back."""
+    path, name = tmp_path / "data", "ada.lovelace@example"
+    with chatledger.open(path, durability="fast", compression="none") as ledger:
+        ledger.create_chat("c", "bob", members={name: "writer"})
+        ledger.append("c", [user("LOST-one", id="m1")])
+        with ledger.context(actor=name):
+            ledger.append("c", [NewMessage("user", "two", id="m2", sender_id=name)])
+        ledger.erase_user(name, pseudonym="someone")
+        ledger.append("c", [user("three", id="m3")])
+    damage(path, "LOST-one")
+    admin.repair(path)
+    admin.give_up(path, "c")
+    with chatledger.open(path) as ledger:
+        assert [message.sender_id for message in ledger.get_messages("c")][1:] == ["someone", None]
+        assert ledger.members("c") == []
+        ledger.wait_erased()
+        ledger.rebuild()
+        assert [message.sender_id for message in ledger.get_messages("c")][1:] == ["someone", None]
+        assert ledger.verify().redaction_pending == ()
+    assert files_with(path, name.encode()) == []

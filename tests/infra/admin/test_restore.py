@@ -11,16 +11,19 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
+from eventsourcing.persistence import Notification
 from msgspec import structs
 from tests.support.backup_world import answers, content, fill, reopened, run_and_kill, word
 from tests.support.cli_world import ask, fails, run
+from tests.support.files_in_clear import files_with
 from tests.support.proof_world import KEY, pem_of, public_pem_of
 
 import chatledger
-from chatledger import ChainIntegrityError, ConfigurationError, CorruptStateError, admin, user
+from chatledger import ChainIntegrityError, ConfigurationError, CorruptStateError, Encryption, admin, user
 from chatledger.errors import LedgerLockedError
 from chatledger.infra.log.nats_server.directory import DataDirectory
 from chatledger.infra.log.nats_server.server import EmbeddedServer
+from chatledger.infra.log.port import EventLog
 from chatledger.infra.store.backup.manifest import BackupFolder
 from chatledger.infra.store.opening import STREAM
 
@@ -223,8 +226,8 @@ def test_a_damaged_backup_restores_nothing(folder: Path, tmp_path: Path) -> None
 
 RESTORE = """
 import sys
-from chatledger import admin
-admin.restore(sys.argv[1], sys.argv[2])
+from chatledger import Encryption, admin
+admin.restore(sys.argv[1], sys.argv[2], rekey=Encryption(sys.argv[3]) if sys.argv[3:] else None)
 """
 
 
@@ -247,8 +250,148 @@ def test_killed_in_the_middle(folder: Path, before: dict[str, object], tmp_path:
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("sign", ["lock", "data/log"])
+def test_killed_while_a_key_is_retired(folder: Path, before: dict[str, object], tmp_path: Path, sign: str) -> None:
+    """The next call completes it, says how far it came, and leaves nothing under another key."""
+    target, draft, new = tmp_path / "rekeyed", tmp_path / "rekeyed.restoring", Encryption.new_key("new")
+    run_and_kill(RESTORE, folder, target, new, when=(draft / sign).exists)
+    assert not target.exists()
+    steps: list[tuple[int, int]] = []
+    admin.restore(folder, target, rekey=Encryption(new), progress=lambda done, total: steps.append((done, total)))
+    assert steps == sorted(steps)
+    assert steps[-1][0] == steps[-1][1]
+    with chatledger.open(target, encryption=Encryption(new)) as ledger:
+        ledger.verify()
+        assert answers(ledger) == before
+    assert admin.diagnose(target, encryption=Encryption(new)).key_ids == ("new",)
+    assert not draft.exists()
+
+
+DIE = """
+import os, signal, sys
+from chatledger import Encryption, admin
+from chatledger.infra.admin import backups
+from chatledger.infra.ledger.ledger import Ledger
+from chatledger.infra.log.nats import event_log, restoring
+from chatledger.infra.log.nats.recorders import StreamRecorder
+
+folder, target, key, point = sys.argv[1:]
+restoring.MAX_BATCH = 7
+
+def dying(owner, name, count=0):
+    carried_out, calls = getattr(owner, name), iter(range(1000))
+    def call(*args, **kwargs):
+        if next(calls) == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return carried_out(*args, **kwargs)
+    setattr(owner, name, call)
+
+places = {
+    "purge": (restoring, "_purge_placeholders"),
+    "feeds": (event_log.JetStreamLog, "save_bookmark"),
+    "note": (backups, "note_backup"),
+    "mark": (event_log, "finish_restore"),
+    "index": (backups, "open_shared"),
+    "verify": (Ledger, "verify"),
+}
+if point.isdigit():
+    dying(StreamRecorder, "insert", int(point))
+else:
+    dying(*places[point])
+admin.restore(folder, target, rekey=Encryption(key))
+"""
+
+
+def rekeyed_and_killed(folder: Path, target: object, key: str, point: str) -> None:
+    assert run_and_kill(DIE, folder, target, key, point, when=lambda: False) == -signal.SIGKILL
+
+
+class Packed:
+    """The positions whose records were encrypted anew."""
+
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self.positions: list[int] = []
+        packed = EventLog.packed
+
+        def noted(log: EventLog, record: Notification, plain: bytes | None) -> Notification:
+            self.positions.append(record.id)
+            return packed(log, record, plain)
+
+        patched.setattr(EventLog, "packed", noted)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("place", ["directory", "server"])
+def test_a_rekeying_goes_on_where_it_was_killed(
+    folder: Path, before: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Killed at one place after the other, and again: each record is encrypted once, and positions, hashes and history are those of before."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    new = Encryption.new_key("new")
+    with contextlib.ExitStack() as stack:
+        target = str(tmp_path / "rekeyed")
+        if place == "server":
+            target = f"{stack.enter_context(server_at(tmp_path / 'server'))}/rekeyed"
+        points = ["0", "2", "1", "purge", "note", "mark"]
+        for point in points if place == "server" else [*points, "index", "verify"]:
+            rekeyed_and_killed(folder, target, new, point)
+            assert not (tmp_path / "rekeyed").exists()
+            if place == "server":
+                with pytest.raises(ConfigurationError, match="being restored"):
+                    chatledger.open(target, encryption=Encryption(new))
+        packed = Packed(monkeypatch)
+        admin.restore(folder, target, rekey=Encryption(new))
+
+        assert packed.positions == []  # all of it was on the log
+        with chatledger.open(target, encryption=Encryption(new)) as ledger:
+            ledger.verify()
+            assert answers(ledger) == before
+        if place == "directory":
+            assert admin.diagnose(target, encryption=Encryption(new)).key_ids == ("new",)
+            assert not (tmp_path / "rekeyed.restoring").exists()
+
+
+@pytest.mark.guard
+def test_a_rekeying_says_from_where_it_goes_on(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new, target = Encryption.new_key("new"), tmp_path / "rekeyed"
+    rekeyed_and_killed(folder, target, new, "3")
+    packed, steps = Packed(monkeypatch), list[tuple[int, int]]()
+    admin.restore(folder, target, rekey=Encryption(new), progress=lambda done, total: steps.append((done, total)))
+
+    assert min(packed.positions) > 3 * 7
+    assert steps == sorted(steps)
+    assert steps[0][0] > 3 * 7
+    assert steps[-1][0] == steps[-1][1]
+
+
+@pytest.mark.guard
+@pytest.mark.parametrize("point", ["3", "index"])
+def test_a_rekeying_from_another_backup_or_under_another_key_begins_anew(
+    folder: Path, tmp_path: Path, point: str
+) -> None:
+    """What was written from a backup that has changed since, or under another key, is no part of it."""
+    first, second = Encryption.new_key("one"), Encryption.new_key("one")
+    target, draft = tmp_path / "rekeyed", tmp_path / "rekeyed.restoring"
+    rekeyed_and_killed(folder, target, first, point)
+    rekeyed_and_killed(folder, target, second, point)
+    with chatledger.open(tmp_path / "data", durability="fast") as ledger:
+        ledger.delete_chat("c")
+        ledger.append("b", [user("more")])
+        ledger.wait_erased()
+        ledger.backup(folder)
+        after = answers(ledger)
+    rekeyed_and_killed(folder, target, second, point)
+    assert draft.exists()
+    admin.restore(folder, target, rekey=Encryption(second))
+    with chatledger.open(target, encryption=Encryption(second)) as ledger:
+        ledger.verify()
+        assert answers(ledger) == after
+    assert not draft.exists()
+
+
+@pytest.mark.soak
 def test_killed_while_a_stream_is_filled(folder: Path, before: dict[str, object], tmp_path: Path) -> None:
-    """A stream that is half filled says so and does not open; restoring again begins anew."""
+    """A stream that is half filled says so and does not open; restoring again goes on."""
     with server_at(tmp_path / "server") as url, pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         location = f"{url}/restored"
@@ -332,3 +475,78 @@ def test_the_commands(tmp_path: Path) -> None:
     (segment,) = folder.glob("*.segment")
     segment.write_bytes(segment.read_bytes()[:-1])
     assert "is damaged" in fails(1, "backup", "--check", folder)
+
+
+@pytest.mark.parametrize("before", ["old", None], ids=["encrypted", "in clear"])
+def test_a_leaked_key_is_retired(tmp_path: Path, before: str | None) -> None:
+    """Under a new key all is as it was, large data, hashes and history included; the old one opens nothing any more."""
+    old = None if before is None else Encryption(Encryption.new_key(before))
+    new = Encryption(Encryption.new_key("new"))
+    large = "leeks " * 100_000
+    with chatledger.open(tmp_path / "ledger", encryption=old) as ledger:
+        ledger.create_chat("a", "ada")
+        ledger.append("a", [user("A secret about leeks"), user(large)])
+        ledger.create_chat("gone", "ada")
+        ledger.delete_chat("gone")
+        ledger.backup(tmp_path / "backup")
+        hashes = [(recorded.position, recorded.hash) for recorded in ledger.history()]
+    admin.restore(tmp_path / "backup", tmp_path / "rekeyed", encryption=old, rekey=new)
+    with chatledger.open(tmp_path / "rekeyed", encryption=new) as ledger:
+        assert [(recorded.position, recorded.hash) for recorded in ledger.history()] == hashes
+        assert [message.text for message in ledger.get_messages("a")] == ["A secret about leeks", large]
+        ledger.append("a", [user("And on")])
+        ledger.verify()
+    with pytest.raises((ConfigurationError, CorruptStateError)):
+        chatledger.open(tmp_path / "rekeyed", encryption=old)
+    diagnosis = admin.diagnose(tmp_path / "rekeyed", encryption=new)
+    assert diagnosis.key_ids == ("new",)
+    assert files_with(tmp_path / "rekeyed", b"leeks") == []
+
+
+def test_keys_that_are_still_needed_are_named(tmp_path: Path) -> None:
+    """By each event that is encrypted with one of them."""
+    first, second = Encryption.new_key("first"), Encryption.new_key("second")
+    with chatledger.open(tmp_path / "ledger", encryption=Encryption(first)) as ledger:
+        ledger.create_chat("a", "ada")
+    both = Encryption([second, first])
+    with chatledger.open(tmp_path / "ledger", encryption=both) as ledger:
+        ledger.append("a", [user("With the second key")])
+    assert admin.diagnose(tmp_path / "ledger", encryption=both).key_ids == ("first", "second")
+    with chatledger.open(tmp_path / "clear") as ledger:
+        ledger.create_chat("a", "ada")
+    assert admin.diagnose(tmp_path / "clear").key_ids == ()
+
+
+def test_a_key_is_retired_on_the_command_line(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new key comes from the environment, and without it nothing is made."""
+    monkeypatch.delenv("CHATLEDGER_NEW_ENCRYPTION_KEY", raising=False)
+    assert "CHATLEDGER_NEW_ENCRYPTION_KEY is not set" in fails(1, "restore", folder, tmp_path / "rekeyed", "--rekey")
+    assert not (tmp_path / "rekeyed").exists()
+    new = Encryption.new_key("new")
+    monkeypatch.setenv("CHATLEDGER_NEW_ENCRYPTION_KEY", new)
+    assert "Restored and verified" in run("restore", folder, tmp_path / "rekeyed", "--rekey").output
+    monkeypatch.setenv("CHATLEDGER_ENCRYPTION_KEY", new)
+    assert "Encrypted with: new." in run("--location", tmp_path / "rekeyed", "doctor").output
+
+
+def test_backup_goes_on_when_its_last_event_was_erased(tmp_path: Path) -> None:
+    """The restored ledger goes on with the folder that it came from, also when what the backup ended with is gone; no other ledger does."""
+    with chatledger.open(tmp_path / "first") as ledger:
+        ledger.create_chat("kept", "ada")
+        ledger.create_chat("last", "ada")
+        ledger.backup(tmp_path / "backup")
+    admin.restore(tmp_path / "backup", tmp_path / "second")
+    with chatledger.open(tmp_path / "second") as ledger:
+        ledger.delete_chat("last")
+        ledger.wait_erased()
+        ledger.backup(tmp_path / "backup")
+    with chatledger.open(tmp_path / "other") as ledger:
+        ledger.create_chat("kept", "ada")
+        ledger.create_chat("last", "ada")
+        ledger.delete_chat("last")
+        ledger.wait_erased()
+        with pytest.raises(ConfigurationError, match="another log"):
+            ledger.backup(tmp_path / "backup")
+    admin.restore(tmp_path / "backup", tmp_path / "third")
+    with chatledger.open(tmp_path / "third") as ledger:
+        assert [chat.id for chat in ledger.list_chats()] == ["kept"]

@@ -14,7 +14,7 @@ from tests.support.drawing_graphs import TRIP, chain, graph, node
 
 import chatledger
 from chatledger import user
-from chatledger.domain.draw.outline import escaped
+from chatledger.domain.draw.escaping import escaped
 from chatledger.domain.draw.tree import DrawnLine, draw_flat_lines, draw_lines
 from chatledger.infra.entrypoints.cli.drawing import coloured
 

@@ -70,7 +70,7 @@ def test_log_tells_what_happened(story: Path) -> None:
     assert told[4] == 'user "again", user "and again" and 1 more, to main-v2'
     assert told[5] == "main"
     assert told[7] == "start"
-    assert told[8] == 'title "Weekend", changed title'
+    assert told[8] == 'title "Weekend"'
 
 
 def test_log_of_all_chats_names_them(story: Path) -> None:

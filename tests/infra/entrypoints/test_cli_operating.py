@@ -25,8 +25,10 @@ import chatledger
 from chatledger.errors import LogUnavailableError
 from chatledger.graph_state import StateStore, initial_state, state_id
 from chatledger.infra.entrypoints.cli.app import VERBS
+from chatledger.infra.entrypoints.demo import sample_threads
+from chatledger.infra.ledger.items.item_store import ItemStore
+from chatledger.infra.log.nats.client import require_jetstream
 from chatledger.infra.log.nats.endpoint import Endpoint
-from chatledger.infra.log.nats.reaching import require_jetstream
 from chatledger.langgraph import LedgerSaver
 
 STATE = state_id("ada", "talk")
@@ -109,35 +111,115 @@ def test_doctor_and_verify_count_each_kind(agents: Path, tmp_path: Path) -> None
 
 
 def test_threads(agents: Path) -> None:
+    """Each with how it stands, and what it asks; those that wait can be asked for."""
     table = run("threads", at=agents).stdout.splitlines()
     found = {thread["thread_id"]: thread for thread in ask("threads", at=agents)}
 
-    assert table[0].split()[:4] == ["thread", "checkpoints", "last", "step"]
-    assert [line.split()[:4] for line in table[1:]] == [["duo", "6", "1", "loop"], ["trick", "3", "1", "loop"]]
-    assert table[1].endswith("planner, critic")
+    assert table[0].split() == ["thread", "status", "node", "steps", "work", "changed", "(UTC)", "owner", "says"]
+    assert [line.split()[:4] for line in table[1:]] == [
+        ["duo", "waits", "review", "6"],
+        ["trick", "waits", "review", "3"],
+    ]
+    assert table[1].endswith("approve the plan?")
     assert found["duo"]["assistants"] == ["planner", "critic"]
     assert found["duo"]["namespaces"] == ["assistant:planner", "assistant:critic"]
-    assert (found["trick"]["last_step"], found["trick"]["last_source"]) == (1, "loop")
+    assert [found["trick"][name] for name in ("status", "node", "words", "steps")] == [
+        "waits",
+        "review",
+        "approve the plan?",
+        3,
+    ]
     assert [one["thread_id"] for one in ask("threads", "--assistant", "critic", at=agents)] == ["duo"]
+    assert len(ask("threads", "--status", "waits", at=agents)) == 2
+    assert run("threads", "--status", "failed", at=agents).stdout == "No thread matches.\n"
     assert run("threads", "--user", "nobody", at=agents).stdout == "No thread matches.\n"
     assert run("threads", "-n", "1", at=agents).stdout.endswith("1 more, --limit cut them\n")
 
 
 def test_show_a_thread(agents: Path) -> None:
+    """Steps with their nodes, and what waits; the same as JSON, agent by agent."""
     lines = run("show", "--thread", "trick", at=agents).stdout.splitlines()
     found = ask("show", "--thread", "duo", at=agents)
 
-    assert lines[0] == "thread trick"
-    assert [line.split()[:2] for line in lines[4:7]] == [["-1", "input"], ["0", "loop"], ["1", "loop"]]
-    assert lines[7:] == ["next: review", "  review waits: approve the plan?"]
-    assert "2 earlier steps" in run("show", "--thread", "trick", "-n", "1", at=agents).stdout
-    assert [now["namespace"] for now in found["now"]] == ["assistant:planner", "assistant:critic"]
-    assert [now["next"] for now in found["now"]] == [["review"], ["review"]]
-    assert found["now"][0]["tasks"] == [
-        {"name": "review", "interrupts": ["approve the plan?"], "error": None, "is_done": False}
+    assert lines[0] == "thread trick  waits"
+    assert [line.split()[:3] for line in lines[4:8]] == [
+        ["●", "-", "input"],
+        ["●", "0", "start"],
+        ["●", "1", "count"],
+        ["●", "2", "review"],
     ]
-    assert len(found["steps"]) == 6
+    assert lines[7] == "●      2  review waits: approve the plan?"
+    assert "log chatledger:v:t:trick" in lines[-1]
+    assert "earlier steps are left out" in run("show", "--thread", "trick", "-n", "1", at=agents).stdout
+    assert [agent["namespace"] for agent in found["agents"]] == ["assistant:planner", "assistant:critic"]
+    last = found["agents"][0]["steps"][-1]
+    assert (last["is_pending"], last["state"], last["tasks"][0]["asked"][0]["value"]) == (
+        True,
+        "waits",
+        "approve the plan?",
+    )
     assert fails(1, "show", "--thread", "trik", at=agents) == "no thread of agents 'trik'; did you mean 'trick'?"
+
+
+def test_show_a_fork_and_a_state(tmp_path: Path) -> None:
+    """A line stands where it leaves the one that is read; of a step, its state, what it changed, and its messages are printed."""
+    with chatledger.open(tmp_path / "data", durability="fast") as ledger:
+        for thread in sample_threads():
+            ledger.import_value(thread)
+    lines = run("show", "--thread", "research-2", at=tmp_path / "data").stdout.splitlines()
+    fork = next(number for number, line in enumerate(lines) if line.startswith("├─○"))
+    state = run("show", "--thread", "research-2", "--at", "5", at=tmp_path / "data").stdout
+    found = ask("show", "--thread", "research-2", "--at", "3", at=tmp_path / "data")
+    checkpoint = found["step"]["checkpoint_id"]
+
+    assert [line.split()[:2] for line in lines[fork - 4 : fork]] == [
+        ["●", "3"],
+        *(["│", "├"] for _ in range(3)),
+    ]
+    assert lines[fork].split()[:3] == ["├─○", "4", "update"]
+    assert "write failed: RateLimitError: 429" in lines[fork + 1]
+    assert lines[fork + 2].startswith("●")
+    assert state.startswith("thread research-2, step 5 write\n")
+    assert '\n- draft: null\n+ draft: "Heat pumps move' in state
+    assert "\n~ messages: list, 5, 3 new\n" in state
+    assert "additional_kwargs" not in state
+    assert "\nai\n  The draft is ready: 812 words" in state
+    assert found["changed"] == ["sources"]
+    assert ask("show", "--thread", "research-2", "--at", checkpoint[:20], at=tmp_path / "data") == found
+    assert fails(1, "show", "--thread", "research-2", "--at", "99", at=tmp_path / "data") == (
+        "thread 'research-2' has no step 99; it has steps -1 to 5"
+    )
+    assert "has no checkpoint 'nope'" in fails(
+        1, "show", "--thread", "research-2", "--at", "nope", at=tmp_path / "data"
+    )
+    assert "is neither a position" in fails(2, "show", "riga", "--at", "nope", at=tmp_path / "data")
+
+
+def test_states_and_items(tmp_path: Path) -> None:
+    """They are listed with the ids by which they are deleted."""
+    make_agents(tmp_path / "data")
+    with chatledger.open(tmp_path / "data", durability="fast") as ledger:
+        items = ItemStore(ledger.for_user("ada"))
+        items.put(("memories",), "food", {"text": "Ada is a vegetarian"})
+        items.put(("memories", "old"), "x", {"n": 1})
+    at = tmp_path / "data"
+
+    assert [state["id"] for state in ask("states", at=at)] == [STATE]
+    assert run("states", at=at).stdout.splitlines()[1].startswith(f"{STATE}        1  start")
+    assert run("states", "--user", "bob", at=at).stdout.startswith("No states of graphs")
+    assert run("items", at=at).stdout.startswith("No items")
+    listed = ask("items", "--user", "ada", at=at)
+    assert [(item["id"], item["value"]) for item in listed] == [
+        ("item:ada:memories/old:x", {"n": 1}),
+        ("item:ada:memories:food", {"text": "Ada is a vegetarian"}),
+    ]
+    assert len(ask("items", "memories", "old", "--user", "ada", at=at)) == 1
+    assert "item:ada:memories:food" in run("items", "--user", "ada", at=at).stdout
+    gone = ask("delete", "--state", STATE, "--item", listed[0]["id"], "--yes", at=at)
+    assert gone == {"chats": [], "threads": [], "states": [STATE], "items": ["item:ada:memories/old:x"]}
+    assert (ask("states", at=at), len(ask("items", "--user", "ada", at=at))) == ([], 1)
+    assert "no state of a graph" in fails(1, "delete", "--state", STATE, "--yes", at=at)
+    assert "no item 'item:ada:x:y'" in fails(1, "delete", "--item", "item:ada:x:y", "--yes", at=at)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +227,7 @@ def test_show_a_thread(agents: Path) -> None:
     [
         ((), "name a chat, or a thread with --thread"),
         (("riga", "--thread", "t"), "either a chat or a thread"),
-        (("--thread", "t", "--messages"), "--thread goes with --limit and --json only"),
+        (("--thread", "t", "--messages"), "--thread goes with --at, --limit and --json only"),
     ],
 )
 def test_show_needs_one_of_both(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
@@ -182,7 +264,12 @@ def test_erasures(samples: Path) -> None:
 def test_delete_threads(tmp_path: Path) -> None:
     make_agents(tmp_path / "data")
 
-    assert ask("delete", "--thread", "trick", "--yes", at=tmp_path / "data") == {"chats": [], "threads": ["trick"]}
+    assert ask("delete", "--thread", "trick", "--yes", at=tmp_path / "data") == {
+        "chats": [],
+        "threads": ["trick"],
+        "states": [],
+        "items": [],
+    }
     assert [thread["thread_id"] for thread in ask("threads", at=tmp_path / "data")] == ["duo"]
     assert "no thread of agents 'trick'" in fails(1, "delete", "--thread", "trick", "--yes", at=tmp_path / "data")
 
@@ -371,6 +458,28 @@ def test_a_server_whose_jetstream_does_not_answer() -> None:
     assert "s3cret" not in str(caught.value)
 
 
+def test_imports_are_not_in_the_time_of_a_server() -> None:
+    """What asks a server is there before its two seconds begin: on a busy machine it takes longer to import."""
+    code = """
+import sys
+from chatledger.infra.log.nats.client import require_jetstream
+
+class Begun(Exception):
+    pass
+
+def connect():
+    assert {"nats.aio.client", "anyio"} <= sys.modules.keys()
+    raise Begun
+
+assert "nats.aio.client" not in sys.modules
+try:
+    require_jetstream(connect, "x")
+except Begun:
+    print("asked")
+"""
+    assert "asked\n" == subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
 def test_a_server_without_jetstream(tmp_path: Path) -> None:
     """The words name the option; a stream that is not there is left to whoever opens the log."""
     config = tmp_path / "nats.conf"
@@ -424,7 +533,9 @@ def test_times_in_json_are_iso(samples: Path) -> None:
         (("search", "riga"), "snippet"),
         (("log",), "what"),
         (("runs", "riga"), "run_id"),
-        (("threads",), "last_step"),
+        (("threads",), "words"),
+        (("states",), "version"),
+        (("items",), "key"),
         (("feeds",), "name"),
     ],
 )
@@ -451,3 +562,30 @@ def test_completion(shell: str) -> None:
     assert code == 0
     assert "branches" in out
     assert VERBS.keys() >= {"branches", "completion"}
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("chatledger show ", ["trip", "trap"]),
+        ("chatledger show tri", ["trip"]),
+        ("chatledger branches t", ["trip", "trap"]),
+        ("chatledger --as-user eve show ", []),
+        ("chatledger --location nowhere show ", []),
+    ],
+)
+def test_completion_of_chats(words: str, completed: list[str], tmp_path: Path) -> None:
+    """The chats of the ledger that the words before name are offered, those changed last first."""
+    with chatledger.open(f"sqlite:///{tmp_path / 'chats.db'}") as ledger:
+        for chat_id in ("trap", "trip"):
+            ledger.create_chat(chat_id, "ada", title="Riga")
+    code, out, err = finish(
+        start(
+            _CHATLEDGER_COMPLETE="bash_complete",
+            COMP_WORDS=words,
+            COMP_CWORD=str(len(words.split(" ")) - 1),
+            CHATLEDGER_LOCATION=f"sqlite:///{tmp_path / 'chats.db'}",
+        )
+    )
+    assert (code, err) == (0, "")
+    assert [line.partition(",")[2] for line in out.split()] == completed

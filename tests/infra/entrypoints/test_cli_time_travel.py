@@ -40,6 +40,7 @@ def test_show_as_of_each_position(travelled: Path) -> None:
     assert ask("show", "trip", at=travelled) == shown[-1]
     chain = ask("show", "trip", "--messages", "--at", "3", at=travelled)
     assert ["m1", "m2"] == [message["id"] for message in chain["messages"]]
+    assert ask("show", "trip", "--messages", "--as-of", "3", at=travelled) == chain
     assert "m3" not in run("show", "trip", "--at", "3", at=travelled).stdout
     assert "m2 (assistant)" in run("show", "trip", "--at", "3", at=travelled).stdout
     assert "main-v2" not in run("show", "trip", "--format", "mermaid", "--at", "4", at=travelled).stdout
@@ -60,7 +61,7 @@ def test_show_as_of_a_time(travelled: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "arguments", "expected"),
     [
-        (1, ("show", "trip", "--at", "10"), "position 10 is beyond the end of the log, whose last event is at 9"),
+        (1, ("show", "trip", "--at", "10"), "there is no moment 10 yet; the log ends at position 9"),
         (1, ("show", "trap", "--at", "3"), "no chat 'trap'; did you mean 'trip'?"),
         (2, ("show", "trip", "--at", "soon"), "'soon' is neither a position"),
         (1, ("diff", "trap", "main", "main-v2"), "no chat 'trap'; did you mean 'trip'?"),
@@ -69,7 +70,7 @@ def test_show_as_of_a_time(travelled: Path) -> None:
         (2, ("diff", "trip", "@3", "main"), "@3 is a moment and main is not; compare two moments, such as @3 and @now"),
         (2, ("diff", "trip", "main", "@3"), "@3 is a moment and main is not"),
         (2, ("diff", "trip", "@soon", "@3"), "@soon is no moment; give @POSITION"),
-        (1, ("diff", "trip", "@3", "@10"), "position 10 is beyond the end of the log"),
+        (1, ("diff", "trip", "@3", "@10"), "there is no moment 10 yet"),
         (1, ("diff", "empty", "@3", "@4"), "chat 'empty' was there neither @3 nor @4; it is since position 9"),
         (1, ("diff", "trap", "@3", "@4"), "no chat 'trap'; did you mean 'trip'?"),
         (2, ("diff", "trip", "main"), "Missing argument 'B'"),

@@ -169,7 +169,7 @@ def test_export_of_named_chats(samples: Path) -> None:
     lines = [json.loads(line) for line in run("export", "riga", "tortilla", "riga", at=samples).stdout.splitlines()]
 
     assert [line["chat"]["id"] for line in lines if "chat" in line] == ["riga", "tortilla"]
-    assert lines[0] == {"chatledger": 5}
+    assert lines[0] == {"chatledger": 6}
     assert lines[-1] == {"totals": {"chats": 2, "threads": 0, "states": 0}}
 
 
@@ -338,7 +338,56 @@ def test_export_to_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     command = f"{sys.executable} -m chatledger -l {tmp_path / 'data'} export | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, '{"chatledger":5}\n', "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, '{"chatledger":6}\n', "")
+
+
+def test_export_of_tables_and_for_training(mixed: Path, tmp_path: Path) -> None:
+    """As CSV and Parquet, of all or of what is named; conversations are read again."""
+    total = len(ask_lines("log", at=mixed))
+    events = run("export", "--format", "csv", "--table", "events", at=mixed)
+    first = run("export", "--format", "csv", "--table", "events", "--at", "1", at=mixed)
+    threads = run("export", "--format", "csv", "--table", "threads", "--thread", "t", at=mixed)
+
+    assert (f"Wrote {total} rows.\n", total + 1) == (events.stderr, len(events.stdout.splitlines()))
+    assert "Wrote 1 row.\n" == first.stderr
+    assert ["thread_id", "t"] == [line.partition(",")[0] for line in threads.stdout.splitlines()[:2]]
+    for form in ("openai", "anthropic", "sharegpt"):
+        file = tmp_path / f"{form}.jsonl"
+        written = run("export", "--format", form, "--all-branches", "-o", str(file), at=mixed)
+        read = run("import", str(file), at=tmp_path / form)
+        conversations = len(file.read_bytes().splitlines())
+        assert f"Wrote {conversations} conversation" in written.stdout
+        assert (0, f"Imported {conversations} chat") == (
+            read.exit_code,
+            read.stdout.partition(":")[0].removesuffix("s"),
+        )
+    assert run("export", "--format", "markdown", at=mixed).stdout.startswith("# ")
+
+
+def test_parquet_goes_to_a_file(mixed: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "messages.parquet"
+    wrote = run("export", "--format", "parquet", "-o", str(file), at=mixed)
+    rows = run("export", "--format", "csv", at=mixed)
+
+    assert wrote.stdout == rows.stderr.replace("rows.", f"rows to {file}.").replace("row.", f"row to {file}.")
+    assert parquet.read_table(file).num_rows == int(rows.stderr.split()[1])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--table", "chats"),
+        ("--all-branches",),
+        ("--format", "csv", "--all-branches"),
+        ("--format", "openai", "--table", "runs"),
+    ],
+)
+def test_options_of_other_formats_are_refused(mixed: Path, options: tuple[str, ...]) -> None:
+    result = run("export", *options, at=mixed)
+
+    assert (2, "") == (result.exit_code, result.stdout)
+    assert "--table goes with --format csv or parquet" in result.stderr
 
 
 def test_export_of_an_unknown_chat_writes_nothing(samples: Path, tmp_path: Path) -> None:

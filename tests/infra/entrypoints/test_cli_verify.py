@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.cli_world import fails, run
+from tests.support.cli_world import ask, fails, run
 from tests.support.proof_world import KEY, OTHER, SqliteFile, fill, pem_of, public_pem_of
 
 import chatledger
+from chatledger import user
 
 
 @pytest.fixture
@@ -115,3 +116,46 @@ def test_proof_of_a_message(file: SqliteFile, tmp_path: Path) -> None:
     assert "none" in fails(1, "--location", file.location, "prove", "none", "--anchor", anchor)
     proof.write_text(proof.read_text().replace(message.id, "another"))
     assert "does not hold" in fails(1, "check-proof", str(proof))
+
+
+def test_bundles(file: SqliteFile, tmp_path: Path) -> None:
+    """`bundle create` writes a file, `bundle verify` needs nothing else, `bundle import` takes it in; what is wrong is one line."""
+    bundle, other = tmp_path / "two.clb", tmp_path / "other"
+    code, out, _ = at(file, "bundle", "create", "a", "b", "-o", bundle, "--key", tmp_path / "anchor.key")
+    assert (code, "bundle verify" in out) == (0, True)
+    assert "chat" in run("bundle", "verify", bundle, "--public-key", tmp_path / "anchor.pub").stdout
+    told = json.loads(run("bundle", "verify", bundle, "--json").stdout)
+    assert [chat["chat_id"] for chat in told["chats"]] == ["a", "b"]
+    assert "new events" in run("bundle", "import", bundle, at=other).stdout
+    assert [chat["added"] for chat in ask("bundle", "import", bundle, at=other)["chats"]] == [0, 0]
+    with chatledger.open(file.location) as source, chatledger.open(other) as copy:
+        assert source.export_chat("a") == copy.export_chat("a")
+
+    place, shown = ("--location", file.location), tmp_path / "shown.clb"
+    at(file, "bundle", "create", "a", "-o", shown, "--redact", "role:user")
+    assert "kept back" in run("bundle", "verify", shown).stdout
+    assert "kept back" in fails(1, "bundle", "import", shown, at=tmp_path / "absent")
+    assert not (tmp_path / "absent").exists()
+    assert "role:ROLE" in fails(2, *place, "bundle", "create", "a", "-o", tmp_path / "c.clb", "--redact", "tool")
+    assert "exists" in fails(1, *place, "bundle", "create", "a", "-o", bundle)
+    assert "none" in fails(1, *place, "bundle", "create", "none", "-o", tmp_path / "none.clb")
+    assert "another key" in fails(1, "bundle", "verify", bundle, "--public-key", tmp_path / "other.pub")
+    assert "nobody signed" in fails(1, "bundle", "verify", shown, "--public-key", tmp_path / "other.pub")
+    bundle.write_bytes(bundle.read_bytes()[:-9])
+    assert "cut off" in fails(1, "bundle", "verify", bundle)
+
+
+def test_a_directory_at_rest_proves(tmp_path: Path) -> None:
+    """Nobody has it open: its log is asked after its index was."""
+    data, key = tmp_path / "data", tmp_path / "anchor.key"
+    key.write_bytes(pem_of(KEY))
+    with chatledger.open(data) as ledger:
+        ledger.create_chat("trip", "ada")
+        ledger.append("trip", [user("to Riga", id="m1"), user("x" * 300_000, id="m2")])
+    assert run("anchor", "--key", key, "--out", tmp_path / "anchor.json", at=data).exit_code == 0
+    for out in (
+        ("prove", "m1", "--anchor", tmp_path / "anchor.json"),
+        ("bundle", "create", "trip", "-o", tmp_path / "t.clb"),
+    ):
+        result = run(*out, at=data)
+        assert result.exit_code == 0, result.stderr

@@ -34,7 +34,7 @@ def test_demo_shows_every_step() -> None:
 
     assert result.exit_code == 0
     assert not result.stderr
-    assert re.findall(r"^([0-9])\. [A-Z]", result.stdout, re.MULTILINE) == list("1234567")
+    assert re.findall(r"^([0-9])\. [A-Z]", result.stdout, re.MULTILINE) == list("12345678")
     assert "45 new messages" in result.stdout
     assert "branch inland-v2 began at riga-6" in result.stdout
     assert "branch main-v3 * is at the checkpoint" in result.stdout

@@ -200,6 +200,7 @@ def test_checkpoints_of_no_assistant_stay_readable(ledger: chatledger.Ledger) ->
     assert len(graph.invoke(Command(resume="1"), of("a"))["__interrupt__"]) == 1
 
 
+@pytest.mark.guard
 @settings(max_examples=examples(10), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("tu"), st.integers(0, 1)), max_size=8))
 def test_any_order_of_runs_is_that_of_savers_of_their_own(runs: list[tuple[str, str, int]]) -> None:

@@ -16,7 +16,7 @@ from chatledger.infra.testing.savers import Calls, config
 from chatledger.langgraph import LedgerSaver
 
 HOUR_S = 3600
-CLOCKS = ("ledger.threads", "ledger.chats", "ledger.interchange", "store.commands")
+CLOCKS = ("ledger.threads", "ledger.thread_lists", "ledger.chats", "ledger.interchange", "store.group_commit")
 
 
 @pytest.fixture
@@ -57,7 +57,9 @@ def test_a_thread_is_absent_from_its_end_on(ledger: Ledger, clock: list[int]) ->
     threads = Threads(ledger)
 
     assert (saver.get("t"), saver.ids(config("t"))) == (None, [])
-    assert ["stays"] == threads.thread_ids() == [info.thread_id for info in threads.list_part(limit=9).threads]
+    assert (
+        ["stays"] == threads.thread_ids() == [info.thread_id for info in threads.ledger.list_threads(limit=9).threads]
+    )
     with pytest.raises(chatledger.NotFoundError):
         threads.copy("t", "copy")
     assert ledger.sweep() == Swept(chats=[], versioned=1)

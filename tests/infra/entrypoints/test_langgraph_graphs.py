@@ -59,6 +59,7 @@ def test_a_program_finds_what_it_finds_in_memory(
     assert _plain(found) == expected[program]
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_each_step_may_be_another_savers(
     ledger: chatledger.Ledger, program: Program, expected: dict[Program, Any]

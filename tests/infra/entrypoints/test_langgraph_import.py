@@ -14,7 +14,7 @@ from tests.support.langgraph_programs import PROGRAMS, Point, asking, run_nested
 
 import chatledger
 from chatledger.domain.errors import InvalidValueError
-from chatledger.infra.exchange.langgraph_sqlite import import_saver_file, is_saver_file
+from chatledger.infra.exchange.langgraph_savers import import_saver_file, is_saver_file
 from chatledger.infra.testing.savers import Calls
 from chatledger.langgraph import LedgerSaver
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from chatledger.domain.errors import UnsupportedFormatError
-from chatledger.infra.entrypoints.langgraph.packing import next_version, pack, packed_version, unpack, versions_of
+from chatledger.domain.versioned.checkpoint_packing import pack, packed_version, unpack, versions_of
+from chatledger.infra.entrypoints.langgraph.bound import next_version
 
 SERDE = JsonPlusSerializer()
 OURS = st.builds("{:032}.{:08}".format, st.integers(0, 10**32 - 1), st.integers(0, 10**8 - 1))

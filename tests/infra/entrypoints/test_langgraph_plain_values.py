@@ -211,8 +211,8 @@ def test_messages_as_dicts_are_found_once(kind: str) -> None:
             messages = [*messages, {"role": "user", "content": f"okapi {number} " + "word " * 40, "id": str(number)}]
             parent = saver.put("t", {"messages": [*others, *messages, *others]}, parent=parent)
             made.append(parent)
-        hits = saver.saver.search("okapi", thread_id="t")
+        hits = saver.saver.ledger.search("okapi", thread_id="t")
 
-        assert sorted((hit.checkpoint_id, hit.message_id) for hit in hits) == [
+        assert sorted((hit.place.version, hit.message.id) for hit in hits if hit.place) == [
             (checkpoint_id, str(number)) for number, checkpoint_id in enumerate(made)
         ]

@@ -14,7 +14,7 @@ from tests.support.soak import IS_SOAK
 
 import chatledger
 from chatledger.errors import InvalidValueError
-from chatledger.infra.exchange.langgraph_postgres import import_saver_database
+from chatledger.infra.exchange.langgraph_savers import import_saver_database
 from chatledger.infra.ledger.threads import Threads
 from chatledger.infra.testing.savers import Calls
 from chatledger.langgraph import LedgerSaver

@@ -17,6 +17,7 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger.errors import InvalidValueError
+from chatledger.infra.log.envelope import clock_ms
 from chatledger.infra.testing.savers import Calls, config, thread
 from chatledger.langgraph import LedgerSaver
 from chatledger.projections.versioned.rows import PIECE
@@ -105,6 +106,35 @@ def test_what_is_kept_reads_as_before(steps: list[dict[str, Any]], keep_last: in
                 assert found == expected
         saver.saver.ledger.rebuild()
         assert all_read(saver) == after
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(rounds=st.lists(STEPS, min_size=1, max_size=3), keep_last=st.integers(1, 4))
+def test_a_rule_keeps_what_pruning_keeps(rounds: list[list[dict[str, Any]]], keep_last: int) -> None:
+    """However often it is swept in between: the same checkpoints read as before, and no more content is left than of a pruned copy."""
+    with open_calls("unbound sync") as saver:
+        ledger, threads = saver.saver.ledger, saver.saver._threads
+        ledger.set_retention("steps", kind="thread", keep_days=1, keep_last=keep_last, erases="versions")
+        for number, steps in enumerate(rounds):
+            build(saver, steps)
+            before, copy = all_read(saver), f"copy {number}"
+            threads.copy("t", copy)
+            saver("prune", [copy], keep_last=keep_last)
+            in_2_days = clock_ms() + 2 * 86_400_000
+            due = ledger.sweep(now=in_2_days, dry_run=True)
+            assert ledger.sweep(now=in_2_days) == due
+            assert ledger.sweep(now=in_2_days).versions == 0
+            after = all_read(saver)
+
+            assert after == {key: before[key] for key in after}
+            assert sorted(saver.ids(thread("t"))) == sorted(saver.ids(thread(copy)))
+            with threads.reading("t") as thinned, threads.reading(copy) as pruned:
+                assert {digest for digest, _ in thinned.stored_pieces()} == {
+                    digest for digest, _ in pruned.stored_pieces()
+                }
+        ledger.rebuild()
+        assert all_read(saver) == after
+        ledger.verify()
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, "2", 1.5], ids=repr)

@@ -8,6 +8,7 @@ import pytest
 from tests.support.imported_files import read
 
 import chatledger
+from chatledger import Annotation
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
 
 SAMPLE = Path(__file__).resolve().parents[3] / "tests" / "data" / "chatgpt_conversations.json"
@@ -74,16 +75,103 @@ def test_sample_content() -> None:
         {"type": "text", "text": '{"prompt": "fox"}'},
         {"type": "data-chatgpt", "data": {"content_type": "code", "language": "json"}},
     ]
-    thoughts = {"content_type": "thoughts", "thoughts": [{"summary": "Fox", "content": "Think of a fox."}]}
-    assert [{"type": "data-chatgpt", "data": thoughts}] == messages["t1"].data["parts"]
+    thought = {
+        "type": "reasoning",
+        "text": "Fox\n\nThink of a fox.",
+        "providerMetadata": {"chatgpt": {"summary": "Fox"}},
+    }
+    assert [thought] == messages["t1"].data["parts"]
     assert (
         messages["img"].name,
         messages["img"].data["role"],
         messages["img"].notes,
     ) == ("tool", "tool", {"author_name": "dalle.text2im"})
-    assert messages["sys"].notes == {"is_hidden": True}
+    assert (messages["sys"].notes, messages["sys"].annotation) == (None, Annotation(hidden=True))
     assert messages["code"].notes == {"recipient": "dalle.text2im"}
     assert (messages["u1"].created_at, messages["sys"].created_at) == (1_700_000_000_123, None)
+
+
+def test_pages_are_sources_after_the_text(tmp_path: Path) -> None:
+    """Each page under the word by which the text cites it; what a search found, and what a footnote repeats, once."""
+
+    def ref(number: int) -> dict[str, Any]:
+        return {"turn_index": 0, "ref_type": "search", "ref_index": number}
+
+    cited = {"title": "A", "url": "https://a.example", "refs": [ref(2)]}
+    group = {
+        "type": "grouped_webpages",
+        "matched_text": "\ue200cite\ue202turn0search2\ue201",
+        "start_idx": 9,
+        "end_idx": 24,
+        "items": [{**cited, "supporting_websites": [{"title": "B", "url": "https://b.example"}]}],
+        "refs": [],
+    }
+    found = {"url": "https://c.example", "title": "C", "ref_id": ref(5)}
+    graph = node(None, text="Foxes.")
+    graph["message"]["metadata"] = {
+        "content_references": [
+            {"type": "hidden", "matched_text": " ", "start_idx": 1},
+            group,
+            {"type": "sources_footnote", "start_idx": 99, "sources": [{"title": "A", "url": "https://a.example"}]},
+        ],
+        "search_result_groups": [{"domain": "c", "entries": [found, {"url": "https://a.example", "ref_id": ref(2)}]}],
+        "citations": [
+            {"start_ix": 3, "metadata": {"type": "webpage", "title": "Old", "url": "https://old.example"}},
+            {"start_ix": 5, "metadata": {"type": "file", "name": "a.pdf"}},
+        ],
+        "_cite_metadata": {"metadata_list": [{"url": "https://old.example"}]},
+    }
+    ((chat,), problems) = read(write(tmp_path / "c.json", conversation({"a": graph}, current="a")), strict=True)
+
+    text, *sources = chat.messages[0].data["parts"]
+    data = {"start_ix": 5, "metadata": {"type": "file", "name": "a.pdf"}}
+    assert (text, problems) == ({"type": "text", "text": "Foxes."}, [])
+    assert {"type": "data-chatgpt", "data": data} in sources
+    assert [
+        ("turn0search2", "https://a.example", "A", 9),
+        ("https://b.example", "https://b.example", "B", 9),
+        ("https://old.example", "https://old.example", "Old", None),
+        ("turn0search5", "https://c.example", "C", None),
+    ] == [
+        (part["sourceId"], part["url"], part["title"], part["providerMetadata"]["chatgpt"].get("start_idx"))
+        for part in sources
+        if part["type"] == "source-url"
+    ]
+
+
+def test_what_a_model_thought_and_what_was_hidden(tmp_path: Path) -> None:
+    """Thoughts are found within reasoning; custom instructions are hidden from readers of the chat."""
+    thought = node("hidden", role="assistant")
+    thought["message"]["content"] = {
+        "content_type": "thoughts",
+        "source_analysis_msg_id": "x",
+        "thoughts": [{"summary": "", "content": "the okapi lives in Congo", "finished": True}, {"chunks": []}],
+    }
+    hidden = node(None, "a")
+    hidden["message"]["metadata"] = {"is_visually_hidden_from_conversation": True}
+    path = write(tmp_path / "c.json", conversation({"hidden": hidden, "a": thought}, current="a"))
+    with chatledger.open("memory:") as ledger:
+        (chat,) = read(path)[0]
+        ledger.import_chat(chat)
+
+        assert ["a"] == [hit.message.id for hit in ledger.search("okapi", within=["reasoning"])]
+        assert [True, False] == [message.is_hidden for message in ledger.get_messages("c")]
+        assert chat.messages[1].data["parts"][1:] == [
+            {"type": "data-chatgpt", "data": {"chunks": []}},
+            {"type": "data-chatgpt", "data": {"source_analysis_msg_id": "x"}},
+        ]
+
+
+def test_thoughts_with_parts_and_custom_instructions(tmp_path: Path) -> None:
+    """What newer exports think stands in `parts`; custom instructions are hidden, whether or not the export says so."""
+    thought, context = node("context", role="assistant"), node(None, "a", role="system")
+    thought["message"]["content"] = {"content_type": "reasoning_recap", "parts": ["Compared", "both."]}
+    context["message"]["content"] = {"content_type": "user_editable_context", "user_profile": "Ada"}
+    path = write(tmp_path / "c.json", conversation({"context": context, "a": thought}, current="a"))
+    ((chat,), problems) = read(path, strict=True)
+
+    assert (problems, [True, False]) == ([], [message.annotation is not None for message in chat.messages])
+    assert [{"type": "reasoning", "text": "Compared\nboth."}] == chat.messages[1].data["parts"]
 
 
 def test_containers_make_no_difference(tmp_path: Path) -> None:

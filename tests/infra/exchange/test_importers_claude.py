@@ -66,6 +66,32 @@ def test_blocks_and_attachments() -> None:
     ) == tuple(called[0][key] for key in ("toolName", "toolCallId", "state", "input", "output"))
 
 
+def test_citations_are_sources_and_summaries_are_thoughts(tmp_path: Path) -> None:
+    """A page stands after the text that cites it, once for each place; what has no address is kept as it is."""
+
+    def citation(place: int, details: dict[str, Any]) -> dict[str, Any]:
+        return {"uuid": f"c-{place}", "start_index": place, "end_index": place + 5, "details": details}
+
+    page = {"type": "web_search_citation", "url": "https://a.example", "title": "A"}
+    cited = [citation(0, page), citation(0, page), citation(7, page), citation(9, {"type": "file"})]
+    blocks: list[dict[str, Any]] = [
+        {"type": "thinking", "thinking": "", "summaries": [{"summary": "Compares"}, {"summary": "towns."}]},
+        {"type": "text", "text": "Ravello, then Rome.", "citations": cited},
+    ]
+    message = {**TREE["chat_messages"][0], "content": blocks}
+    changed = {**TREE, "model": "claude-x", "chat_messages": [message]}
+    ((chat,), problems) = read(write(tmp_path / "c.json", [changed]), strict=True)
+    thought, text, *sources = chat.messages[0].data["parts"]
+
+    assert (problems, (chat.metadata or {})["model"]) == ([], "claude-x")
+    assert ("reasoning", "Compares\n\ntowns.") == (thought["type"], thought["text"])
+    assert {"type": "text", "text": "Ravello, then Rome."} == text
+    assert [("c-0", "https://a.example", "A"), ("c-7", "https://a.example", "A")] == [
+        (part["sourceId"], part["url"], part["title"]) for part in sources[:2]
+    ]
+    assert [{"type": "data-claude", "data": cited[3]}] == sources[2:]
+
+
 def test_calls_without_ids_and_failed_ones(tmp_path: Path) -> None:
     """A result goes to the call of its name."""
     blocks: list[dict[str, Any]] = [

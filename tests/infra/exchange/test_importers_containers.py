@@ -156,7 +156,6 @@ DEEPSEEK = {
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ([DEEPSEEK], "an export of DeepSeek"),
         ({"conversations": [1]}, "an unknown format"),
         ([{"message_id": "a", "data": 1}], "an unknown format"),
         ([{"role": "user"}], "an unknown format"),

@@ -77,14 +77,28 @@ SAMPLES: dict[str, list[Any]] = {
     "messages of an api": [
         json.loads(line) for line in (DATA / "messages_finetuning.jsonl").read_text(encoding="utf-8").splitlines()
     ],
+    "openwebui": json.loads((DATA / "openwebui_chats.json").read_text(encoding="utf-8")),
+    "librechat": [
+        json.loads((DATA / f"librechat_{name}.json").read_text(encoding="utf-8")) for name in ("tree", "flat")
+    ],
+    "deepseek": json.loads((DATA / "deepseek_conversations.json").read_text(encoding="utf-8")),
+    "aistudio": [json.loads((DATA / "aistudio_prompt.json").read_text(encoding="utf-8"))],
+    "dpo": [json.loads(line) for line in (DATA / "dpo_pairs.jsonl").read_text(encoding="utf-8").splitlines()],
+    "tuning": [json.loads(line) for line in (DATA / "tuning_others.jsonl").read_text(encoding="utf-8").splitlines()],
     "one list": json.loads((DATA / "messages_openai.json").read_text(encoding="utf-8")),
     "sharegpt": json.loads((DATA / "sharegpt.json").read_text(encoding="utf-8")),
     "trees": [json.loads(line) for line in (DATA / "oasst_trees.jsonl").read_text(encoding="utf-8").splitlines()],
 }
 
 
-FORMATS = {"messages": "oasst", "trees": "oasst", "messages of an api": "messages", "one list": "messages"}
-LISTS = ("chatgpt", "claude", "one list", "sharegpt")
+FORMATS = {
+    "messages": "oasst",
+    "trees": "oasst",
+    "messages of an api": "messages",
+    "one list": "messages",
+    "tuning": "messages",
+}
+LISTS = ("aistudio", "chatgpt", "claude", "deepseek", "librechat", "one list", "openwebui", "sharegpt")
 
 
 def render(name: str, records: list[Any]) -> bytes:

@@ -116,6 +116,7 @@ def test_times_are_those_of_the_source(tmp_path: Path, ledger: Ledger) -> None:
     assert chat.updated_at > 1_700_000_000_000
 
 
+@pytest.mark.guard
 def test_chats_are_listed_as_at_the_source(tmp_path: Path, ledger: Ledger) -> None:
     """By their last use, whatever the order in which they were imported; that of a chat of many events too."""
     used = {"a": 30_000, "b": 50_000, "c": 40_000}

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.soak import examples
 
+from chatledger import Chat
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.chat.runs import MessageRun, PlannedRun
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError, UnsupportedFormatError
@@ -245,7 +246,7 @@ def test_any_missing_line_is_noticed(number: int) -> None:
 def test_the_format_is_as_documented() -> None:
     lines = [json.loads(line) for line in export(SMALL).splitlines()]
 
-    assert lines[0] == {"chatledger": 5}
+    assert lines[0] == {"chatledger": 6}
     assert [next(iter(line)) for line in lines] == [
         "chatledger",
         "chat",
@@ -261,6 +262,15 @@ def test_the_format_is_as_documented() -> None:
         "end": {"chat_id": "c1", "messages": 2, "branches": 1, "checkpoints": 1, "runs": 1, "regenerations": 0}
     }
     assert lines[-1] == {"totals": {"chats": 1, "threads": 0, "states": 0}}
+
+
+def test_an_export_has_every_field_of_a_chat() -> None:
+    """What is left out is counted anew; a hold stays with the ledger that it was set on."""
+    lists = {"messages", "branches", "checkpoints", "runs", "regenerations"}
+    exported = json.loads(export(SMALL).splitlines()[1])["chat"]
+
+    assert {"message_count", "branch_count", "last_text", "hold"} == {*Chat.__struct_fields__} - {*exported}
+    assert lists | {*exported} == {*ImportedChat.__struct_fields__}
 
 
 def test_gzip_and_repeated_chats(tmp_path: Path) -> None:
@@ -342,8 +352,8 @@ def test_a_broken_frame_is_reported(text: bytes, reason: str) -> None:
 
 
 def test_a_newer_format_is_refused() -> None:
-    with pytest.raises(UnsupportedFormatError, match="version 6"):
-        parse(export(SMALL).replace(b'{"chatledger":5}', b'{"chatledger":6}'))
+    with pytest.raises(UnsupportedFormatError, match="version 7"):
+        parse(export(SMALL).replace(b'{"chatledger":6}', b'{"chatledger":7}'))
 
 
 def _nested(depth: int) -> Any:

@@ -4,6 +4,7 @@ import sqlite3
 import zipfile
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -17,40 +18,49 @@ def refuse(problem: object) -> None:
     pytest.fail(str(problem))
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ('{"chatledger": 1}\n', "chatledger"),
-        ('\ufeff\r\n {"chatledger": 1}\r\n', "chatledger"),
-        ('{"message_id": "a", "message_tree_id": "a"}\n', "oasst"),
-        ('{"message_tree_id": "a", "prompt": {}}', "oasst"),
-        ('broken {\n{"message_tree_id": "a"}', None),
-        ('{"broken\n{"message_tree_id": "a"}\n', "oasst"),
-        ('{"message_tree_id": "a", "prompt": ' + '{"replies": [' * 50_000, "oasst"),
-        ("[]", "chatgpt"),
-        ('[\n {"title": "x",\n "mapping": {}}]', "chatgpt"),
-        ('{"title": "x", "mapping": {}}', "chatgpt"),
-        ('{\n "title": "x",\n "mapping": {}}', "chatgpt"),
-        ("[1, 2]", None),
-        ('{"role": "user"}\n', None),
-        ('[{"role": "user", "content": "\\"mapping\\": {"}]', "messages"),
-        ('[{"role": "user", "content": {"mapping": 1}}]', "messages"),
-        ('[\n {"messages": [{"role": "user"}]}]', "messages"),
-        ('{"tools": [], "messages": []}\n{"messages": []}\n', "messages"),
-        ('{\n "messages": [{"role": "user", "content": ""}]}', "messages"),
-        ('[{"conversations": [{"from": "human", "value": ""}]}]', "sharegpt"),
-        ('{"id": 1, "conversations": [{"from": "human"}]}\n', "sharegpt"),
-        ('[{"uuid": "a", "chat_messages": []}]', "claude"),
-        ('{"uuid": "a", "name": "messages", "chat_messages": [{"text": "x"}]}', "claude"),
-        ('{"conversations": [{"mapping": {}}]}', "chatgpt"),
-        ('[{"chatledger": 1}]', None),
-        ("hello", None),
-        ("a,b\n1,2\n", None),
-        ("", None),
-        (" \n\n", None),
-        ("\ufeff", None),
-    ],
-)
+CASES: Final[list[tuple[str, str | None]]] = [
+    ('{"chatledger": 1}\n', "chatledger"),
+    ('\ufeff\r\n {"chatledger": 1}\r\n', "chatledger"),
+    ('{"message_id": "a", "message_tree_id": "a"}\n', "oasst"),
+    ('{"message_tree_id": "a", "prompt": {}}', "oasst"),
+    ('broken {\n{"message_tree_id": "a"}', None),
+    ('{"broken\n{"message_tree_id": "a"}\n', "oasst"),
+    ('{"message_tree_id": "a", "prompt": ' + '{"replies": [' * 50_000, "oasst"),
+    ("[]", "chatgpt"),
+    ('[\n {"title": "x",\n "mapping": {}}]', "chatgpt"),
+    ('{"title": "x", "mapping": {}}', "chatgpt"),
+    ('{\n "title": "x",\n "mapping": {}}', "chatgpt"),
+    ("[1, 2]", None),
+    ('{"role": "user"}\n', None),
+    ('[{"role": "user", "content": "\\"mapping\\": {"}]', "messages"),
+    ('[{"role": "user", "content": {"mapping": 1}}]', "messages"),
+    ('[\n {"messages": [{"role": "user"}]}]', "messages"),
+    ('{"tools": [], "messages": []}\n{"messages": []}\n', "messages"),
+    ('{\n "messages": [{"role": "user", "content": ""}]}', "messages"),
+    ('[{"conversations": [{"from": "human", "value": ""}]}]', "sharegpt"),
+    ('{"id": 1, "conversations": [{"from": "human"}]}\n', "sharegpt"),
+    ('[{"uuid": "a", "chat_messages": []}]', "claude"),
+    ('{"uuid": "a", "name": "messages", "chat_messages": [{"text": "x"}]}', "claude"),
+    ('{"conversations": [{"mapping": {}}]}', "chatgpt"),
+    ('{"mapping": {"1": {"message": {"inserted_at": "x", "fragments": []}}}}', "deepseek"),
+    ('[{"id": "a", "user_id": "u", "chat": {"id": "", "history": {}}}]', "openwebui"),
+    ('{"title": "x", "history": {"messages": {}, "currentId": "a"}, "messages": []}', "openwebui"),
+    ('{"conversationId": "a", "messages": [{"messageId": "b", "text": ""}]}', "librechat"),
+    ('{"chunkedPrompt": {"chunks": []}}', "aistudio"),
+    ('{"prompt": "a", "chosen": "b", "rejected": "c"}\n', "dpo"),
+    ('{"conversations": [{"from": "human"}], "chosen": {}, "rejected": {}}\n', "dpo"),
+    ('{"prompt": "a", "completion": "b"}\n', "messages"),
+    ('{"model": "x", "conversation": [{"content": "", "role": "user"}]}\n', "messages"),
+    ('[{"chatledger": 1}]', None),
+    ("hello", None),
+    ("a,b\n1,2\n", None),
+    ("", None),
+    (" \n\n", None),
+    ("\ufeff", None),
+]
+
+
+@pytest.mark.parametrize(("content", "expected"), CASES)
 def test_detection(tmp_path: Path, content: str, expected: str | None) -> None:
     """By content, packed or not; what is not known is refused with what is supported."""
     plain, packed = tmp_path / "some.txt", tmp_path / "some.bin"
@@ -61,7 +71,7 @@ def test_detection(tmp_path: Path, content: str, expected: str | None) -> None:
         if expected is None:
             with pytest.raises(
                 InvalidValueError,
-                match=r"supported are: oasst .* chatgpt .* claude .* messages .* sharegpt .* deepagents .* langgraph .* chatledger",
+                match=r"supported are: oasst .* chatgpt .* claude .* messages .* dpo .* sharegpt .* deepagents .* langgraph .* chatledger",
             ):
                 detect_format(path)
         else:
@@ -78,6 +88,17 @@ def test_detection_of_containers(tmp_path: Path) -> None:
     assert (detect_format(database), detect_format(str(archive))) == ("deepagents", "chatgpt")
 
 
+def test_every_format_is_detected_and_named_in_the_error(tmp_path: Path) -> None:
+    """A format that is added has an example above, and a word in the error of those that are not."""
+    path = tmp_path / "some.txt"
+    path.write_text("hello", encoding="utf-8")
+    with pytest.raises(InvalidValueError) as refused:
+        detect_format(path)
+
+    assert set(FORMATS) == {expected for _, expected in CASES if expected} | {"deepagents"}
+    assert [] == [name for name in FORMATS if f"{name} (" not in str(refused.value)]
+
+
 def test_errors_come_at_the_call(tmp_path: Path) -> None:
     """Nothing needs to be read to hear that a file cannot be."""
     empty, cut = tmp_path / "empty", tmp_path / "cut.gz"
@@ -85,6 +106,8 @@ def test_errors_come_at_the_call(tmp_path: Path) -> None:
     cut.write_bytes(gzip.compress(b"x" * 1000)[:12])
     blanks, pipe = tmp_path / "blanks", tmp_path / "pipe"
     blanks.write_bytes(gzip.compress(b" " * 10_000_000 + b"[]"))
+    half = tmp_path / "half.json"
+    half.write_text('{\n "things": [1, 2', encoding="utf-8")
     os.mkfifo(pipe)
 
     for path, name, reason in (
@@ -98,6 +121,7 @@ def test_errors_come_at_the_call(tmp_path: Path) -> None:
         (pipe, None, "is a pipe"),
         (pipe, "oasst", "is a pipe"),
         (cut, None, "cannot be read"),
+        (half, None, "is not valid JSON: Input data was truncated; supported are"),
         (DATA / "oasst_trees.jsonl", "csv", "format 'csv' is unknown; supported are"),
     ):
         with pytest.raises(InvalidValueError, match=reason):

@@ -10,7 +10,7 @@ import pytest
 from tests.support.cases import case
 
 import chatledger
-from chatledger import Graph, Ledger, SearchHits, Versions, user
+from chatledger import Graph, HitCounts, Ledger, SearchHits, Versions, user
 from chatledger.errors import BranchNotFoundError, ChatNotFoundError, InvalidValueError, MessageNotFoundError
 
 ABSENT = ("nope", "", "x" * 2049, "a\0b", "\ud800")
@@ -65,6 +65,8 @@ ANSWERS: dict[str, tuple[Read, Any]] = {
     "search": (lambda ledger, absent: ledger.search("hello", chat_id=absent), SearchHits()),
     "search, on a branch": (lambda ledger, absent: ledger.search("hello", chat_id=absent, branch="main"), SearchHits()),
     "search, of an owner": (lambda ledger, absent: ledger.search("hello", user_id=absent), SearchHits()),
+    "search, in a thread": (lambda ledger, absent: ledger.search("hello", thread_id=absent), SearchHits()),
+    "count_hits": (lambda ledger, absent: ledger.count_hits("hello", user_id=absent), HitCounts()),
     "search, by a name": (lambda ledger, absent: ledger.search("hello", roles=[absent]), SearchHits()),
     "graph": (
         lambda ledger, absent: ledger.graph(absent),

@@ -97,6 +97,15 @@ def test_what_concerns_everybody_is_refused(whole: Ledger) -> None:
         ("projections", lambda: bob.drop_projection("name")),
         ("projections", lambda: bob.projection("name").__enter__()),
         ("backup", lambda: bob.backup("never-made")),
+        ("erase_user", lambda: bob.erase_user("bob")),
+        ("export_user", lambda: bob.export_user("bob")),
+        ("forget_backup", lambda: bob.forget_backup("backup")),
+        ("hold", lambda: bob.hold("chat", "trip")),
+        ("release", lambda: bob.release("chat", "trip")),
+        ("holds", bob.holds),
+        ("set_retention", lambda: bob.set_retention("all", keep_days=1)),
+        ("remove_retention", lambda: bob.remove_retention("all")),
+        ("retention", bob.retention),
     ]
     for name, refused in calls:
         with pytest.raises(
@@ -112,6 +121,17 @@ def test_what_concerns_everybody_is_refused(whole: Ledger) -> None:
 def test_every_method_was_thought_about() -> None:
     """A new method of `Ledger` belongs into the properties of `test_access`, if it shows or changes chats, or is refused."""
     refused = {"rebuild", "verify", "anchor", "backup", "projection", "projections", "drop_projection"}
+    refused |= {
+        "erase_user",
+        "export_user",
+        "forget_backup",
+        "hold",
+        "release",
+        "holds",
+        "set_retention",
+        "remove_retention",
+        "retention",
+    }
     of_nobody = {
         *["close", "context", "for_user", "get_position", "last_position", "location", "position", "sync", "wait"]
     }
@@ -119,9 +139,14 @@ def test_every_method_was_thought_about() -> None:
     tested_here |= {"export_all", "export_thread", "export_state", "import_value"}
     tested_in_fork_chat = {"forks"}
     tested_with_members = {"check_may_write", "set_members"}
+    tested_with_links = {"create_link", "revoke_link", "links", "get_link"}
+    tested_in_redactions = {"redact", "redact_words"}
     tested_in_erasures = {"erasures", "wait_erased"}
     tested_in_proofs = {"prove_growth"}
+    tested_in_bundles = {"bundle", "import_bundle"}
+    tested_with_threads = {"list_threads", "count_threads"}
     tested_in_meaning = {"embed_pending"}
+    tested_in_searching = {"count_hits"}
     tested_in_live = {"live", "read_live", "get_live", "list_live", "take_over_live"}
     source = Path(test_access.__file__).read_text(encoding="utf-8")
     compared = {name for name in dir(Ledger) if f"ledger.{name}(" in source or f"Ledger.{name}," in source}
@@ -135,8 +160,13 @@ def test_every_method_was_thought_about() -> None:
         tested_here
         | tested_in_fork_chat
         | tested_in_erasures
+        | tested_in_redactions
+        | tested_with_links
         | tested_in_proofs
+        | tested_in_bundles
+        | tested_with_threads
         | tested_in_meaning
+        | tested_in_searching
         | tested_in_live
         | tested_with_members
         | compared

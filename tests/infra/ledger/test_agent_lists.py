@@ -28,13 +28,14 @@ def listed(threads: Threads, **query: Any) -> list[str]:
     found: list[str] = []
     after: str | None = None
     while True:
-        infos, after = threads.list_part(limit=2, after=after, **query)
+        infos, after = threads.ledger.list_threads(limit=2, after=after, **query)
         assert len(infos) <= 2
         found += [info.thread_id for info in infos]
         if after is None:
             return found
 
 
+@pytest.mark.guard
 @given(st.data())
 @settings(max_examples=25, deadline=None)
 def test_lists_of_threads(data: st.DataObject) -> None:
@@ -85,11 +86,12 @@ def test_threads_that_name_no_owner_are_the_owners_of_their_chats(ledger: Ledger
 
 def test_a_part_begins_where_one_ended(ledger: Ledger) -> None:
     """Other text is refused."""
-    for lists in (Threads(ledger), StateStore(ledger)):
+    for list_part in (ledger.list_threads, StateStore(ledger).list_part):
         with pytest.raises(InvalidValueError, match="`after` is the `next`"):
-            lists.list_part(limit=1, after="t1")
+            list_part(limit=1, after="t1")
 
 
+@pytest.mark.guard
 @given(st.data())
 @settings(max_examples=25, deadline=None)
 def test_lists_of_states(data: st.DataObject) -> None:

@@ -26,12 +26,13 @@ from chatledger.domain.errors import (
     NotFoundError,
 )
 from chatledger.domain.versioned.content import DIGEST_BYTES, Tree
-from chatledger.domain.versioned.decide import MAX_CHECKPOINT_ID_BYTES
 from chatledger.domain.versioned.events import Skeleton
+from chatledger.domain.versioned.keys import MAX_CHECKPOINT_ID_BYTES
+from chatledger.domain.versioned.pruning import Removal
 from chatledger.domain.versioned.record import VersionRecord
 from chatledger.importers import ImportedValue, write_all
 from chatledger.infra.exchange.jsonl import read_export
-from chatledger.infra.ledger.threads import Removal, Threads
+from chatledger.infra.ledger.threads import Threads
 
 
 @pytest.fixture
@@ -215,6 +216,12 @@ class ThreadsMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.checkpoints)
     @rule()
+    def verify(self) -> None:
+        """The index is what the log folds to, at any time: a fault of one step may be hidden by the next ones."""
+        self.ledger.verify()
+
+    @precondition(lambda self: self.checkpoints)
+    @rule()
     def export_and_import(self) -> None:
         """Another ledger has all of it, also when it is given twice."""
         stream = io.BytesIO()
@@ -253,6 +260,7 @@ class ThreadsMachine(RuleBasedStateMachine):
         if not self.checkpoints and not self.writes:
             for thread_id in THREADS:
                 self.threads.delete(thread_id)  # skeletons are nobody's business here
+            self.ledger.wait_erased()  # until then it is known which copies a deleted thread has
             with self.ledger._store.snapshot() as snapshot:  # pyright: ignore[reportPrivateUsage]
                 tables = snapshot.tables
                 for table in (tables.versioned, tables.version_rows, tables.version_writes, tables.version_lists):
@@ -412,3 +420,85 @@ def test_a_thread_and_a_chat_of_one_id_are_apart(threads: Threads) -> None:
     assert [chat.id for chat in ledger.list_chats()] == ["same"]
     threads.delete("same")
     assert ledger.get_chat("same") is not None
+
+
+def edited(number: int) -> str:
+    return LONG[: 7 * number] + "changed" + LONG[7 * number :]
+
+
+def put_steps(threads: Threads, thread_id: str, numbers: range) -> None:
+    """Steps that are stored as edits of the step before, and as lists that grow out of the list before."""
+    for number in numbers:
+        values = {"text": edited(number), "messages": [f"m{at}" for at in range(number)]}
+        parent = f"{number - 1:02}" if number else None
+        put(threads, thread_id, f"{number:02}", values, parent_id=parent)
+
+
+def erase_at_once(threads: Threads, thread_id: str) -> None:
+    """Delete a thread, and wait until its events are erased."""
+    threads.delete(thread_id)
+    threads.ledger._store.whole("verify")._eraser.close()  # pyright: ignore[reportPrivateUsage]
+
+
+def check_steps(threads: Threads, thread_id: str, count: int) -> None:
+    """Check all steps, as they are and as the log alone says them."""
+    for _ in range(2):
+        for number in range(count):
+            values = {"text": edited(number), "messages": [f"m{at}" for at in range(number)]}
+            assert values == values_of(threads.get(thread_id, "", f"{number:02}"))
+        threads.ledger.verify()
+        threads.ledger.rebuild()
+
+
+@pytest.mark.guard
+@pytest.mark.parametrize("count", [3, 90])
+def test_what_a_copy_added_to_an_erased_source_is_read_from_its_log(threads: Threads, count: int) -> None:
+    """Its own steps are edits of what only the erased source had; so many that they would have to be stored whole in between."""
+    put_steps(threads, "source", range(2))
+    threads.copy("source", "copy")
+    put_steps(threads, "copy", range(2, count))
+    erase_at_once(threads, "source")
+    check_steps(threads, "copy", count)
+
+
+def test_a_copy_is_sound_while_its_source_is_being_erased(threads: Threads, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index knows no more that it is a copy, and the log has the source still."""
+    put_steps(threads, "source", range(2))
+    threads.copy("source", "copy")
+    log = threads.ledger._store.whole("verify").log  # pyright: ignore[reportPrivateUsage]
+    erase, verified = log.erase, list[int]()
+
+    def verify_first(*args: Any, **kwargs: Any) -> None:
+        verified.append(threads.ledger.verify().position)
+        erase(*args, **kwargs)
+
+    monkeypatch.setattr(log, "erase", verify_first)
+    erase_at_once(threads, "source")
+    assert verified
+    check_steps(threads, "copy", 2)
+
+
+def test_what_is_put_and_copied_while_a_copy_is_released_outlives_the_source(
+    threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step that edits the source's text comes before the copy has written that anew; so does a copy of the copy."""
+    put_steps(threads, "source", range(2))
+    threads.copy("source", "copy")
+    cascades = threads.ledger._store.whole("verify")._eraser._cascades  # pyright: ignore[reportPrivateUsage]
+    execute, released = cascades._execute, list[str]()  # pyright: ignore[reportPrivateUsage]
+
+    def put_first(kind: Any, key: str, decide: Any) -> object:
+        if not released:
+            put_steps(threads, "copy", range(2, 4))
+            threads.copy("copy", "copy of it")
+            put_steps(threads, "copy of it", range(4, 6))
+            # Nothing of the source's own steps is left but what these edit.
+            threads.remove("copy", lambda _thread: Removal([("", "00"), ("", "01")], []), reason="pruned")
+        released.append(key)
+        return execute(kind, key, decide)
+
+    monkeypatch.setattr(cascades, "_execute", put_first)
+    erase_at_once(threads, "source")
+    assert {"copy", "copy of it"} == set(released)
+    check_steps(threads, "copy of it", 6)
+    assert edited(3) == values_of(threads.get("copy", ""))["text"]

@@ -116,6 +116,7 @@ def tell_the_rest(ledger: Ledger) -> None:
     ledger.set_member("c", "v", "reader")
     ledger.remove_member("c", "v")
     ledger.set_members("c", {"w": "reader"})
+    assert ledger.revoke_link("c", ledger.create_link("c", ttl_seconds=60).id)
     history = MessageHistory(ledger, "c")
     history.add([user("a question", id="h1"), user("another", id="h2")])
     history.replace("h1", [user("a question", id="h1")])
@@ -125,6 +126,22 @@ def tell_the_rest(ledger: Ledger) -> None:
     with ledger.live("c", id="l") as live:
         live.write("words")
         live.commit()
+    ledger.redact("h2", keep="…")
+    ledger.update_chat("c", title="Earlier", metadata={"n": 9})
+    ledger.update_chat("c", title="Later")
+    assert ledger.redact_words("c")
+    ledger.hold("chat", "c", reason="case 12")
+    ledger.hold("user", "p")
+    assert ledger.release("chat", "c")
+    ledger.create_chat("begins held", "p")
+    ledger.release("user", "p")
+    ledger.set_retention("of p", keep_days=30, user_id="p")
+    assert ledger.sweep(now=2**42).chats == ["begins held"]
+    assert ledger.remove_retention("of p")
+    ledger.create_chat("of a person", "p")
+    ledger.erase_user("p")
+    ledger.set_member("c", "q", "reader")
+    ledger.erase_user("q", pseudonym="somebody")
     ledger.import_chat(ledger.export_chat("c"), chat_id="copy")
     with chatledger.open("memory:") as other:
         assert len(list(import_chats(other, map(ledger.export_chat, ("c", "story chat"))))) == 2
@@ -171,6 +188,7 @@ def _is_handing(call: ast.Call) -> bool:
     )
 
 
+@pytest.mark.guard
 def test_each_decision_is_asked_again() -> None:
     """All calls of the ledger that write, on states that others wrote and on none, before the one that counts."""
     with asking_again() as asked:

@@ -259,6 +259,6 @@ def test_the_command(tmp_path: Path) -> None:
         return result.output
 
     assert run("--dry-run").splitlines() == ["a", "1 chat due."]
-    assert run("--dry-run", "--json") == '{"due":["a"]}\n'
-    assert run("--json") == '{"deleted":["a"],"versioned":0}\n'
+    assert run("--dry-run", "--json") == '{"due":["a"],"versioned":0,"messages":0,"versions":0}\n'
+    assert run("--json") == '{"deleted":["a"],"versioned":0,"messages":0,"versions":0}\n'
     assert run().splitlines() == ["Deleted 0 chats."]

@@ -19,7 +19,7 @@ from tests.support.ledger_world import internals, text
 
 import chatledger
 from chatledger import ConfigurationError, Ledger, LogUnavailableError
-from chatledger.infra.log.nats import watcher
+from chatledger.infra.log.nats import watching
 from chatledger.jetstream import JetStreamClient
 
 
@@ -170,7 +170,7 @@ def test_feeds_leave_nothing_on_the_server(server: Server, tmp_path: Path) -> No
 
 def test_a_feed_that_waits_has_its_events_sent(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What others write comes to it by itself, in order, commits of several events too, and nothing that was erased."""
-    monkeypatch.setattr(watcher, "KEPT_S", 60.0)
+    monkeypatch.setattr(watching, "KEPT_S", 60.0)
     with open_on(server, tmp_path / "a", create=True) as ledger, open_on(server, tmp_path / "b") as other:
         other.create_chat("c", "u")
         log, sent, given = internals(ledger).log, set[int](), list[int]()

@@ -46,7 +46,7 @@ def test_a_fork_has_copies_up_to_the_message(ledger: Ledger) -> None:
     for original, copy in zip(originals, copies, strict=True):
         assert copy == msgspec.structs.replace(
             original, id=copy.id, chat_id="f", parent_id=new_ids.get(original.parent_id or ""),
-            reply_to=new_ids.get(original.reply_to or ""),
+            reply_to=new_ids.get(original.reply_to or ""), copied_from=original.id,
         )  # fmt: skip
     assert before == ledger.export_chat("c")
     check_chat(ledger, "f")

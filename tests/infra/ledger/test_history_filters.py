@@ -1,18 +1,20 @@
 """Filters of a history."""
 
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.ledger_world import internals
 from tests.support.soak import examples
 
 import chatledger
 from chatledger import AsyncLedger, InvalidValueError, Ledger, Recorded, user
 
-WRONG_TIME = "must be a datetime with a time zone, or whole milliseconds since the epoch, not '2026-01-01'"
 START = datetime(2026, 3, 2, 12, tzinfo=UTC)
 OWNERS = {"trip": "ada", "talk": "bob", "gone": "ada"}
 
@@ -26,7 +28,7 @@ def ledger() -> Iterator[Ledger]:
         return int(START.timestamp()) * 1000 + next(now) * 1000
 
     with pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as opened:
-        patch.setattr("chatledger.infra.store.commands.clock_ms", clock_ms)
+        patch.setattr("chatledger.infra.store.group_commit.clock_ms", clock_ms)
         for chat, owner in OWNERS.items():
             with opened.context(actor=owner):
                 opened.create_chat(chat, owner)
@@ -152,6 +154,51 @@ def test_a_wrong_filter_is_refused_at_once(ledger: Ledger, given: dict[str, Any]
         ledger.history(**given)
 
 
+def pages_read(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Of each page of the log that this thread reads from now on, how many events were asked for, and how many came."""
+    log, here, pages = internals(ledger).log, threading.current_thread(), list[tuple[int, int]]()
+    read = log.read
+
+    def spy(after: int, limit: int) -> list[Recorded]:
+        events = cast("list[Recorded]", read(after, limit))
+        if threading.current_thread() is here:
+            pages.append((limit, len(events)))
+        return events
+
+    monkeypatch.setattr(log, "read", spy)
+    return pages
+
+
+@pytest.mark.parametrize(
+    "view", [lambda whole: whole, lambda whole: whole.as_of(9), lambda whole: whole.for_user("ada")]
+)
+def test_no_more_is_read_than_may_be_between_two_positions(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, view: Callable[[Ledger], Any]
+) -> None:
+    """What was written afterwards costs nothing: the explorer asks for the event of one position at each step into the past."""
+    reader = view(ledger)
+    pages = pages_read(ledger, monkeypatch)
+
+    assert [4, 5] == [recorded.position for recorded in reader.history(after=3, up_to=5)]
+    assert [(2, 2)] == pages
+    assert [] == list(reader.history(after=5, up_to=5)) == list(reader.history(after=6, up_to=5))
+    assert [(2, 2)] == pages
+
+
+def test_who_wants_a_few_events_is_not_kept_waiting_for_a_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages begin small, and grow for those who read on."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "ada")
+        for number in range(1, 600):
+            ledger.append("c", [user(str(number))])
+        pages = pages_read(ledger, monkeypatch)
+        assert [1, 2, 3] == [recorded.position for recorded in islice(ledger.history(), 3)]
+        assert sum(count for _, count in pages) <= 100
+        pages.clear()
+        assert list(range(1, 601)) == [recorded.position for recorded in ledger.history()]
+        assert len(pages) <= 5
+
+
 @pytest.mark.anyio
 async def test_asynchronously(async_ledger: AsyncLedger) -> None:
     """`AsyncLedger` and its views take the same filters."""
@@ -168,11 +215,13 @@ async def test_asynchronously(async_ledger: AsyncLedger) -> None:
 
 
 @pytest.mark.parametrize("argument", ["since", "until"])
-def test_a_text_is_no_time(ledger: Ledger, argument: str) -> None:
-    """The error names both that a time can be."""
-    wrong: dict[str, Any] = {argument: "2026-01-01"}
-
-    with pytest.raises(InvalidValueError, match=f"^{argument} {WRONG_TIME}$"):
-        ledger.history(**wrong)
-    with pytest.raises(InvalidValueError, match=f"^{argument} {WRONG_TIME}$"):
-        ledger.search("hello", **wrong)
+def test_a_time_is_a_text_too(ledger: Ledger, argument: str) -> None:
+    """One that names none is refused with what does; a number with another unit is refused likewise."""
+    long_ago: dict[str, Any] = {argument: "2020-01-01"}
+    assert bool(list(ledger.history(**long_ago))) == (argument == "since")
+    for wrong, words in (("soon", ": 'soon' is no time: .*"), (1.5, " must be .*, not 1.5")):
+        refused: dict[str, Any] = {argument: wrong}
+        with pytest.raises(InvalidValueError, match=f"^{argument}{words}$"):
+            ledger.history(**refused)
+        with pytest.raises(InvalidValueError, match=f"^{argument}{words}$"):
+            ledger.search("hello", **refused)

@@ -314,7 +314,9 @@ def test_branches_take_look_ups_in_proportion(ledger: Ledger, monkeypatch: pytes
         ledger.import_chat(chat)
         return asked
 
-    for owner, name in ((Tables, "first_location"), (Tables, "locations"), (IndexedChat, "_row"), (Chains, "segment")):
+    for name in ("_row", "_plain_row", "branch_record"):
+        counted(IndexedChat, name)
+    for owner, name in ((Tables, "first_location"), (Tables, "locations"), (Chains, "segment")):
         counted(owner, name)
     chats = [_many_branches(f"c{count}", count) for count in (550, 800, 1050)]
     first, second, third = map(look_ups, chats)

@@ -20,7 +20,7 @@ NAMESPACE = ("memories", "ada")
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The time in ms, to be set."""
     moment = [1_700_000_000_000]
-    for module in ("ledger.items.item_store", "ledger.graph.stored", "ledger.graph.state_store", "store.commands"):
+    for module in ("ledger.items.item_store", "ledger.graph.stored", "ledger.graph.state_store", "store.group_commit"):
         monkeypatch.setattr(f"chatledger.infra.{module}.clock_ms", lambda: moment[0])
     return moment
 

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -183,3 +184,14 @@ def test_a_server_that_goes_away(tmp_path: Path) -> None:
 
             eventually(retried)
             assert texts(ledger, "c") == ["x"]
+
+
+@pytest.mark.parametrize("opener", [chatledger.open, chatledger.open_async])
+def test_options_that_are_none_are_named(opener: Callable[..., object]) -> None:
+    """With the one that was meant, where one is near."""
+    with pytest.raises(
+        TypeError, match=rf"chatledger.{opener.__name__} has no option 'compresion'; did you mean 'compression'?"
+    ):
+        opener("memory:", compresion="zstd")
+    with pytest.raises(TypeError, match=r"no option 'x'$"):
+        opener("memory:", x=1)

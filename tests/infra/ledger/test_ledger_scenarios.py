@@ -219,6 +219,7 @@ def test_a_message_over_the_limit(ledger: Ledger) -> None:
     check_chat(ledger, "c")
 
 
+@pytest.mark.guard
 def test_a_commit_over_the_number_of_events(ledger: Ledger) -> None:
     """A call that takes more events than a commit may have is refused, and nothing is written."""
     large = "x" * 600_000

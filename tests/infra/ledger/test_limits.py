@@ -1,5 +1,6 @@
 """The limits of `docs/reference/limits.md`: what fits is taken, one more is refused, and nothing is written."""
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from chatledger.domain.limits import (
 from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.search.query import MAX_QUERY_TERMS
 from chatledger.errors import PayloadTooLargeError
+from chatledger.infra.ledger.items.item_store import ItemStore
 
 
 @pytest.fixture
@@ -120,3 +122,52 @@ def test_a_long_query_is_cut(ledger: Ledger) -> None:
     words = ["zero"] * MAX_QUERY_TERMS
     assert ledger.search(" OR ".join([*words[1:], "one"]), chat_id="c")
     assert not ledger.search(" OR ".join([*words, "one"]), chat_id="c")
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64, 10**400])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda ledger, number: next(ledger.feed(after=number, follow=False), None),
+        lambda ledger, number: list(ledger.history(after=number)),
+        lambda ledger, number: list(ledger.history("c", up_to=number)),
+        lambda ledger, number: ledger.as_of(number),
+        lambda ledger, number: ledger.sync(number, timeout_s=0),
+        lambda ledger, number: ledger.wait(number, timeout_s=0),
+        lambda ledger, number: ledger.update_chat("c", ttl_seconds=number),
+        lambda ledger, number: ItemStore(ledger).put(("a",), "k", {}, ttl_seconds=number),
+    ],
+)
+def test_a_number_that_no_row_can_hold_is_refused(
+    ledger: Ledger, ask: Callable[[Ledger, int], Any], number: int
+) -> None:
+    """Where it is asked with, not by what packs it."""
+    with pytest.raises(InvalidValueError):
+        ask(ledger, number)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda ledger, number: ledger.get_messages("c", limit=number),
+        lambda ledger, number: ledger.list_chats(limit=number),
+        lambda ledger, number: ledger.search("one", limit=number),
+        lambda ledger, number: ledger.list_chats(offset=number) == [],
+        lambda ledger, number: list(ledger.search("one", offset=number)) == [],
+        lambda ledger, number: list(ItemStore(ledger).list(("a",), limit=number)) == [],
+    ],
+)
+def test_a_limit_above_all_that_there_may_be_is_none(ledger: Ledger, ask: Callable[[Ledger, int], Any]) -> None:
+    assert ask(ledger, 10**400)
+
+
+@pytest.mark.parametrize("timeout_s", [1e12, 1e300, float("inf"), 10**400])
+def test_a_time_that_no_clock_has_is_waited_for(ledger: Ledger, timeout_s: float) -> None:
+    """As long as the system can wait; here somebody writes meanwhile."""
+    position = ledger.last_position()
+    writer = threading.Timer(0.05, ledger.append, ("c", [user("late")]))
+    writer.start()
+
+    assert ledger.wait(position, timeout_s=timeout_s)
+    assert ledger.sync(position + 1, timeout_s=timeout_s) > position
+    writer.join()

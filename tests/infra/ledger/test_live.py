@@ -284,7 +284,7 @@ def test_a_reader_behind_a_slow_network_reads_everything(tmp_path: Path, monkeyp
                 answer.write("x")
                 answer.commit()
             with chatledger.open(far, index=tmp_path / "b") as reader_side:
-                monkeypatch.setattr("chatledger.infra.ledger.live.reader.SILENCE_S", 0.2)
+                monkeypatch.setattr("chatledger.infra.ledger.live.methods.SILENCE_S", 0.2)
                 reader = reader_side.read_live("c", "s")
                 assert ["x"] == [chunk.data for chunk in reader]
                 assert ("committed", False) == (reader.status, relay.is_slow)
@@ -785,7 +785,7 @@ async def test_an_asynchronous_stream_of_a_closed_ledger_is_left_in_peace(async_
 @pytest.mark.anyio
 async def test_readers_that_wait_hold_nobody_up(async_ledger: AsyncLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither other calls of the ledger nor each other, however many they are."""
-    monkeypatch.setattr("chatledger.infra.ledger.live.reader._LOOK_UP_S", 30.0)
+    monkeypatch.setattr("chatledger.infra.ledger.live.methods._LOOK_UP_S", 30.0)
     monkeypatch.setattr(pump, "BEAT_S", 60.0)
     count, found = 70, list[Any]()
 

@@ -60,7 +60,7 @@ def test_changes_of_a_chat_that_was_changed_are_not_written(ledger: Ledger, monk
 
 def test_a_chat_that_looks_the_same_again_is_another_one(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """An updater runs again when two others took the chat to another value and back, within the same millisecond."""
-    monkeypatch.setattr("chatledger.infra.store.commands.clock_ms", lambda: 1_800_000_000_000)
+    monkeypatch.setattr("chatledger.infra.store.group_commit.clock_ms", lambda: 1_800_000_000_000)
     ledger.create_chat("c", "u", metadata={"n": 0})
     seen: list[Chat] = []
 

@@ -386,7 +386,7 @@ def test_a_thread_is_as_open_as_the_chat_with_its_id(whole: Ledger) -> None:
         ):
             found, after = list[str](), None
             while True:
-                infos, after = threads.list_part(limit=1, order=order, ascending=ascending, after=after)  # type: ignore[arg-type]
+                infos, after = threads.ledger.list_threads(limit=1, order=order, ascending=ascending, after=after)  # type: ignore[arg-type]
                 found += [info.thread_id for info in infos]
                 if after is None:
                     break

@@ -242,3 +242,13 @@ async def test_awaiting(async_ledger: AsyncLedger) -> None:
     for name in public:
         ours, theirs = getattr(MessageHistory, name), getattr(AsyncMessageHistory, name)
         assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters), name
+
+
+def test_what_becomes_several_events_is_returned(ledger: Ledger) -> None:
+    """More messages than one event has room for, in a chat that is there."""
+    history = MessageHistory(ledger, "long")
+    history.add([user("Fado?")])
+    added = history.add([user("x" * 200_000) for _ in range(12)])
+
+    assert len(added) == 12
+    assert len(ledger.get_messages("long")) == 13

@@ -14,7 +14,7 @@ import pytest
 
 import chatledger.graph_state as facade
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.graph.transition import Transition, transition
+from chatledger.domain.graph.reducers import Transition, transition
 from chatledger.infra.ledger.graph.observers import StateObservers
 from chatledger.infra.ledger.graph.state_store import initial_state
 

@@ -18,7 +18,7 @@ from tests.support.operation_counting import counting
 
 import chatledger
 from chatledger import ContextEngine, Ledger, NewMessage, user
-from chatledger.domain.versioned.decide import PutVersion
+from chatledger.domain.versioned.record import PutVersion
 from chatledger.infra.ledger.threads import Threads
 
 _REPEATS: Final = 130

@@ -22,7 +22,7 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import ContextEngine, Ledger
-from chatledger.domain.context.plain_data import plain_form
+from chatledger.domain.context.fragments import plain_form
 from chatledger.errors import InvalidValueError, ResolverError
 from chatledger.fragments import Fragment, compute_now, hint
 from chatledger.renderers import MarkdownRenderer, Renderer, TomlRenderer, ToonRenderer, XmlRenderer

@@ -140,6 +140,7 @@ def check_windows(ledger: Ledger) -> None:
     windows = [ledger.get_rows(CHAT, first=first, limit=size) for first in range(0, whole.total, size)]
     assert whole.rows == [row for window in windows for row in window.rows]
     assert len(set(whole.edges)) == len(whole.edges)
+    assert all(edge.line == whole.rows[edge.to_row].line for edge in whole.edges if edge.cut != "down")
     for window in windows:
         end = window.first + len(window.rows)
         assert set(window.edges) == {edge for edge in whole.edges if edge.row < end and edge.to_row >= window.first}
@@ -148,8 +149,14 @@ def check_windows(ledger: Ledger) -> None:
 
 
 def check_paths(ledger: Ledger) -> None:
-    """The path that is read has lane 0; rows stay; by itself a path has its depths for rows."""
+    """The path that is read has lane 0; rows stay, and name a branch that has them; by itself a path has its depths for rows."""
     whole = ledger.get_rows(CHAT, limit=10_000)
+    chains = {
+        branch.name: {message.id for message in ledger.get_messages(CHAT, branch=branch.name)}
+        for branch in ledger.list_branches(CHAT)
+    }
+    for row in whole.rows:
+        assert row.id in chains[row.branch] if row.branch else not any(row.id in chain for chain in chains.values())
     ends = [(branch.name, branch.head_message_id) for branch in ledger.list_branches(CHAT)]
     ends += [(row.id, row.id) for row in whole.rows[::7]]
     for along, head in ends:
@@ -175,7 +182,7 @@ def test_lines_that_only_run_on_are_bundled() -> None:
     with chatledger.open("memory:") as ledger:
         ledger.create_chat(CHAT, "ada")
         made = ledger.append(CHAT, [user(str(at)) for at in range(200)])
-        names = [ledger.fork(CHAT, made[at].id, activate=False).name for at in range(0, 60, 4)]
+        names = [ledger.fork(CHAT, made[at].id, activate=False).name for at in range(60)]
         for name in names:
             ledger.append(CHAT, [user(f"on {name}")], branch=name)
         window = ledger.get_rows(CHAT, first=100, limit=20)
@@ -183,6 +190,11 @@ def test_lines_that_only_run_on_are_bundled() -> None:
         assert [(row.lane, row.on_path) for row in window.rows] == [(0, True)] * 20
         assert [cut.count for cut in window.bundle] == [len(names)]
         assert {edge.lane for edge in window.edges} == {0}
+        for name in ("main", *names):
+            rows = ledger.get_rows(CHAT, limit=10_000, along=name).rows
+            path = [message.id for message in ledger.get_messages(CHAT, branch=name)]
+            assert [row.id for row in rows if row.on_path] == path
+            assert {row.lane for row in rows if row.on_path} == {0}
         lines = ledger.list_bundled_lines(CHAT, 110)
         assert sorted(line.branches[0] for line in lines) == sorted(names)
         assert len(ledger.list_bundled_lines(CHAT, 110, limit=3)) == 3

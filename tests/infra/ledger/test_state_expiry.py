@@ -34,7 +34,7 @@ def by_command(location: str) -> None:
 def by_http(location: str) -> None:
     ledger = chatledger.open_async(location)
     with client_of(create_app(ledger)) as client:
-        assert client.post("/sweep").json() == {"chats": [], "versioned": 2}
+        assert client.post("/sweep").json() == {"chats": [], "versioned": 2, "messages": 0, "versions": 0}
     ledger.blocking().close()
 
 
@@ -66,7 +66,7 @@ def test_each_sweep_erases_what_expired(tmp_path: Path, sweep: Callable[[str], N
     with chatledger.open(location) as ledger:
         assert [info.conversation_id for info in StateStore(ledger).list()] == ["stays"]
         deletions = [recorded for recorded in ledger.history() if recorded.type == "versions_deleted"]
-        assert ["everybody" if sweep is by_http else "chatledger:sweeper"] * 2 == [
+        assert ["anonymous" if sweep is by_http else "chatledger:sweeper"] * 2 == [
             recorded.actor for recorded in deletions
         ]
         assert ledger.get_chat("trip") is not None

@@ -20,7 +20,7 @@ from chatledger.domain.errors import (
     PayloadTooLargeError,
     StateConflictError,
 )
-from chatledger.domain.versioned import json_values
+from chatledger.domain.versioned import serials
 from chatledger.domain.versioned.content import Edited, Leaf
 from chatledger.domain.versioned.events import VersionPut, VersionsDeleted
 from chatledger.graph_state import AgentState, StateStore, initial_state, parse_state_id, state_id
@@ -40,7 +40,7 @@ def store(ledger: chatledger.Ledger) -> StateStore:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The time in ms, to be set."""
     moment = [1_700_000_000_000]
-    for module in ("ledger.graph.stored", "ledger.graph.state_store", "store.commands"):
+    for module in ("ledger.graph.stored", "ledger.graph.state_store", "store.group_commit"):
         monkeypatch.setattr(f"chatledger.infra.{module}.clock_ms", lambda: moment[0])
     return moment
 
@@ -204,7 +204,7 @@ def test_a_step_is_stored_as_what_changed(ledger: chatledger.Ledger, store: Stat
 def test_a_step_reads_only_what_it_changes(ledger: chatledger.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """GS-30: the cost of a step does not depend on the fields that it leaves alone; observers get the whole state."""
     joined: list[bytes] = []
-    join = json_values.join
+    join = serials.join
 
     def counted(digest: bytes, content_of: Callable[[bytes], Any]) -> Any:
         joined.append(digest)

@@ -9,8 +9,9 @@ import chatledger
 from chatledger.domain.chat.events import Body
 from chatledger.domain.errors import UnsupportedFormatError
 from chatledger.domain.log.codec import decode_event, is_outdated
-from chatledger.domain.versioned.decide import PutVersion, TaskPut, decide_put, decide_writes
+from chatledger.domain.versioned.decide import decide_put, decide_writes
 from chatledger.domain.versioned.events import VersionContentPut, VersionPut, VersionWritesPut
+from chatledger.domain.versioned.record import PutVersion, TaskPut
 from chatledger.infra.ledger.ledger import Ledger
 from chatledger.infra.ledger.port import store_of
 from chatledger.infra.ledger.threads import Threads

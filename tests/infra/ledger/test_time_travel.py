@@ -45,7 +45,7 @@ from chatledger import (
 )
 from chatledger.errors import ChatNotFoundError, WrongChatError
 from chatledger.infra.log import envelope
-from chatledger.infra.store import commands
+from chatledger.infra.store import group_commit
 from chatledger.infra.store.commands import ChatsToRead
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.keys import number as position_key
@@ -119,10 +119,10 @@ def test_there_is_no_such_moment(ledger: Ledger, moment: Any) -> None:
     ledger.append("riga", [user("a")])
     ledger.append("riga", [user("b")])
 
-    with pytest.raises(InvalidValueError, match=r"time zone|whole number|last event is at 3") as caught:
+    with pytest.raises(InvalidValueError, match=r"time zone|whole number|is no time|log ends at position 3") as caught:
         ledger.as_of(moment)
 
-    assert moment != 4 or "position 4 is beyond the end of the log, whose last event is at 3" == str(caught.value)
+    assert moment != 4 or "there is no moment 4 yet; the log ends at position 3" == str(caught.value)
 
 
 class Clock:
@@ -130,7 +130,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_000
-        for module in (commands, envelope):
+        for module in (group_commit, envelope):
             monkeypatch.setattr(module, "clock_ms", lambda: self.now)
 
 
@@ -233,7 +233,7 @@ WRITES: Final = {
 READS: Final = {
     "get_chat", "list_chats", "count_chats", "get_message", "get_messages", "get_chain", "has_children", "children", "siblings",
     "common_ancestor", "diff", "get_branch", "get_active_branch", "list_branches", "get_checkpoint", "list_checkpoints",
-    "search", "export_chat", "graph", "owner_of", "history", "get_position", "get_annotations", "get_run", "runs",
+    "search", "count_hits", "export_chat", "graph", "owner_of", "history", "get_position", "get_annotations", "get_run", "runs",
     "get_context", "plan_regeneration", "get_regeneration", "regenerations", "forks", "get_rows", "list_bundled_lines", "get_row_line",
     "get_row_numbers", "get_row_strip", "list_branch_points", "get_page", "versions", "branches_of", "members",
 }  # fmt: skip

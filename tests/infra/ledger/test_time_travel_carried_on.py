@@ -24,8 +24,8 @@ STEPS = ("append", "append", "append", "fork", "annotate", "title", "checkpoint"
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chats of the tests count as long ones."""
-    monkeypatch.setattr(replaying, "_WORTH_EVENTS", 1)
-    monkeypatch.setattr(replaying, "_ANCHOR_EVENTS", 500)
+    monkeypatch.setattr(replaying, "_WORTH_COST", 1)
+    monkeypatch.setattr(replaying, "_ANCHOR_COST", 500)
 
 
 def dump(view: LedgerView | Ledger) -> dict[str, Any]:
@@ -106,6 +106,7 @@ def test_views_carried_on_equal_those_replayed(story: list[tuple[str, str, int, 
     play(story)
 
 
+@pytest.mark.guard
 @pytest.mark.timeout(120)
 def test_stories_with_many_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for stories of which it is known that views do begin with copies."""
@@ -189,6 +190,24 @@ def test_what_is_replayed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> No
     assert ["parrot 497", "parrot 498"] == texts(500)
     assert 500 == replayed.take()
     views.close()
+
+
+def test_a_step_back_over_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few events with many messages each are a long chat too: the next step back begins near its end."""
+    replayed, views = Replayed(monkeypatch), KeptViews()
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("long", "ada")
+        for _ in range(30):
+            ledger.append("long", [user("parrot") for _ in range(100)])
+        for number in range(3):
+            ledger.append("long", [user(f"last {number}")])
+        for back in (1, 2):
+            with views.reading(ledger, None, ledger.position - back) as view:
+                assert 3003 - back == len(view.get_messages("long"))
+
+    views.close()
+    count = replayed.take()
+    assert count < 33 + 15, count
 
 
 @pytest.mark.timeout(120)

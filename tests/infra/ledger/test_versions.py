@@ -284,21 +284,21 @@ def copy(story: Story, ledger: Ledger) -> None:
                 ledger.add_messages("chat-1", drafts)
                 if branch is not None:
                     ledger.move_head("chat-1", names[branch], to_head, expected=chatledger.ANY)
-            case BranchCreated(number=number, name=name, head_message_id=head, is_active=is_active):
+            case BranchCreated(number=number, name=str(name), head_message_id=head, is_active=is_active):
                 names[number] = name
                 ledger.create_branch("chat-1", name, head, activate=is_active)
-            case BranchActivated(name=name):
+            case BranchActivated(name=str(name)):
                 ledger.set_active_branch("chat-1", name)
-            case BranchRenamed(number=number, name=name, new_name=new_name):
+            case BranchRenamed(number=number, name=str(name), new_name=str(new_name)):
                 names[number] = new_name
                 ledger.rename_branch("chat-1", name, new_name)
-            case BranchDeleted(name=name):
+            case BranchDeleted(name=str(name)):
                 ledger.delete_branch("chat-1", name)
-            case HeadMoved(branch=branch, to_head=to_head):
+            case HeadMoved(branch=str(branch), to_head=to_head):
                 ledger.move_head("chat-1", branch, to_head, expected=chatledger.ANY)
-            case MemberSet(user_id=user_id, role=role):
+            case MemberSet(user_id=str(user_id), role=role):
                 ledger.set_member("chat-1", user_id, role)
-            case MemberRemoved(user_id=user_id):
+            case MemberRemoved(user_id=str(user_id)):
                 ledger.remove_member("chat-1", user_id)
             case other:
                 raise AssertionError(other)

@@ -14,7 +14,8 @@ from tests.support.ledger_world import refused
 import chatledger
 import chatledger.admin
 from chatledger import ConfigurationError, LogUnavailableError, user
-from chatledger.infra.store.opening.locations import LogOnly, log_at
+from chatledger.infra.store.opening.locations import log_at
+from chatledger.infra.store.opening.options import LogOnly
 from chatledger.infra.store.opening.presence import has_ledger
 from chatledger.testing import check_log
 
@@ -215,6 +216,7 @@ def test_sql_server_locks_the_counter_first(statements: list[Any], tmp_path: Pat
     assert updates[0] < inserts[0]
 
 
+@pytest.mark.guard
 def test_large_data_survive(new_location: Callable[[], str], tmp_path: Path) -> None:
     """What exceeds the columns and packets that databases have by default comes back."""
     text = "a parrot 🦜 " * 200_000
@@ -262,11 +264,7 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     refused(f"sqlite+pysqlite:///{file}", ConfigurationError, "no SQLite database")
 
 
-def test_sqlalchemy_is_imported_for_its_locations_only() -> None:
-    code = "import sys, chatledger\nwith chatledger.open('memory:'): pass\nassert 'sqlalchemy' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
+@pytest.mark.guard
 def test_backup_and_restore(new_location: Callable[[], str], tmp_path: Path) -> None:
     """Positions come back as they were, with what was erased left out; the log goes on after them."""
     with chatledger.open(new_location(), index=tmp_path / "index") as ledger:

@@ -24,8 +24,7 @@ from chatledger.infra.log import blobs as blobs_module
 from chatledger.infra.log.blob_storage import BlobChangedError, BlobEntry, BlobStorage, MemoryBlobStorage
 from chatledger.infra.log.blobs import LEASE_MS, NAMES_STRAND, Blobs, MissingBlobError
 from chatledger.infra.log.cipher import RecordCipher, new_key, read_keys
-from chatledger.infra.log.compression import ZstdCompressor
-from chatledger.infra.log.mapper import StructMapper
+from chatledger.infra.log.mapper import StructMapper, ZstdCompressor
 
 PLAIN = StructMapper(JSONTranscoder())
 

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,34 @@ import pytest
 from eventsourcing.persistence import DataError, IntegrityError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.jetstream_world import Server, connected, event, inserted, new_name, new_recorder, running
+from tests.support.jetstream_world import (
+    Server,
+    connected,
+    event,
+    eventually,
+    inserted,
+    new_name,
+    new_recorder,
+    running,
+)
 from tests.support.soak import examples
 
+from chatledger.infra.log.nats import watching
 from chatledger.infra.log.nats.blocking_connection import BlockingConnection, ConnectionBrokenError, ConnectionPool
 from chatledger.infra.log.nats.client import JetStreamClient
 from chatledger.infra.log.nats.connection import Connection
 from chatledger.infra.log.nats.reading import at
-from chatledger.infra.log.nats_server.health import get_server_info
+from chatledger.infra.log.nats_server.launcher import get_server_info
 from chatledger.jetstream import Endpoint, JetStreamApplicationRecorder
 
 FAR = time.monotonic() + 3600
 
 
 def named(server: Server) -> Endpoint:
-    """Where a server is, with its name, as that of an embedded one."""
+    """Where a server is, with its name, as that of an embedded one. Raises `OSError` while it is away."""
     info = get_server_info(server.url)
-    assert info is not None
+    if info is None:
+        raise ConnectionRefusedError
     return msgspec.structs.replace(server.endpoint(), server_name=info.server_name)
 
 
@@ -174,8 +186,8 @@ def test_one_that_is_not_sound_is_replaced(client: JetStreamClient, recorder: Je
 
 def test_closing_ends_it_for_who_waits(server: Server) -> None:
     """A thread that waits for an answer is told at once."""
-    pool, shared, raised = ConnectionPool(), object(), threading.Event()
-    connection = pool.acquire(shared, named(server))
+    pool, raised = ConnectionPool(), threading.Event()
+    connection = pool.acquire(named(server))
     assert connection is not None
     token = connection.send([(f"nobody.{new_name()}", {"A": "b"}, b"")])
     connection.answer(token, FAR)  # that nobody listens
@@ -193,7 +205,7 @@ def test_closing_ends_it_for_who_waits(server: Server) -> None:
     thread.join(10)
 
     assert raised.is_set()
-    assert pool.acquire(shared, named(server)) is None
+    assert pool.acquire(named(server)) is None
 
 
 @pytest.mark.parametrize(
@@ -212,6 +224,60 @@ def test_another_server_is_no_server(server: Server) -> None:
     for changed in ({"server_name": "other"}, {"token": "t-wrong"}):
         with pytest.raises(ConnectionBrokenError):
             BlockingConnection(msgspec.structs.replace(named(server), **changed), threading.Lock(), timeout_s=5)
+
+
+def waiting(recorder: JetStreamApplicationRecorder, *positions: int) -> None:
+    """Wait until threads wait for just these positions."""
+    eventually(lambda: sorted(one.after for one in recorder._watcher._waiters) == sorted(positions))
+
+
+def test_waits_need_no_event_loop(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several waiters at several positions, far above and far below the consumer's place, and what comes is at hand."""
+    monkeypatch.setattr(watching, "KEPT_S", 60.0)
+    with connected(lambda: named(server)) as writer, connected(lambda: named(server)) as reader:
+        other = new_recorder(writer)
+        recorder = JetStreamApplicationRecorder(reader, other.stream, id_type="text")
+        with ThreadPoolExecutor(4) as pool:
+            waits = [pool.submit(recorder.wait, after, 60.0) for after in (2, 0, 1)]
+            waiting(recorder, 0, 1, 2)
+            for n in range(3):
+                inserted(other.insert_events([event("a", n)]))
+            assert all(wait.result(60) for wait in waits)
+            assert recorder.select_notifications(3, 1) == recorder.news(2)
+            assert not recorder.wait(3, 0.05)
+
+            inserted(other.insert_events([event("a", n) for n in range(3, 1000)]))
+            assert recorder.wait(999, 60.0)
+            high = pool.submit(recorder.wait, 1000, 60.0)
+            waiting(recorder, 1000)
+            recorder._watcher.forget()
+            assert recorder.wait(3, 60.0)
+            inserted(other.insert_events([event("b", 1)]))
+            assert high.result(60)
+
+            last = pool.submit(recorder.wait, 1001, 60.0)
+            waiting(recorder, 1001)
+            recorder.close()
+            assert last.result(60) is False
+        assert reader._loop is None
+        assert writer._loop is None
+
+
+def test_a_wait_outlives_the_server(tmp_path: Path) -> None:
+    """Where it is lost the event loop's connection goes on, with whoever waits."""
+    with running(tmp_path) as server, connected(lambda: named(server)) as client:
+        recorder = new_recorder(client)
+        with ThreadPoolExecutor(1) as pool:
+            last = pool.submit(recorder.wait, 0, 60.0)
+            waiting(recorder, 0)
+            eventually(lambda: recorder._watcher._is_asking)
+            server.kill()
+            server.start()
+            with connected(server.endpoint) as writer:
+                other = JetStreamApplicationRecorder(writer, recorder.stream, id_type="text")
+                inserted(other.insert_events([event("a", 1)]))
+            assert last.result(60)
+        assert client._loop is not None
 
 
 RECORDS = st.lists(

@@ -17,10 +17,10 @@ from tests.support.ledger_world import check_chat, store_behind, texts
 
 import chatledger
 from chatledger import ConfigurationError, CorruptStateError, user
-from chatledger.infra.log import compression
+from chatledger.infra.log import mapper
 from chatledger.infra.log.cipher import UnreadableRecordError
-from chatledger.infra.log.compression import MARK, MAX_BYTES, MIN_BYTES, ZstdCompressor, is_compressed
-from chatledger.infra.store.opening.locations import Compression
+from chatledger.infra.log.mapper import MARK, MAX_BYTES, MIN_BYTES, ZstdCompressor, is_compressed
+from chatledger.infra.store.opening.options import Compression
 
 ZSTD = ZstdCompressor()
 LONG = "It was the best of times, it was the worst of times. " * 40
@@ -96,7 +96,7 @@ def test_hostile_frames(frame: bytes) -> None:
 
 def test_the_largest_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would be refused on reading is never written compressed."""
-    monkeypatch.setattr(compression, "MAX_BYTES", 5000)
+    monkeypatch.setattr(mapper, "MAX_BYTES", 5000)
     assert ZSTD.decompress(ZSTD.compress(b"a" * 5000)) == b"a" * 5000
     assert is_compressed(ZSTD.compress(b"a" * 5000))
     assert not is_compressed(ZSTD.compress(b"a" * 5001))

@@ -31,10 +31,9 @@ from chatledger.domain.errors import (
 from chatledger.infra.log.nats.client import JetStreamClient
 from chatledger.infra.log.nats.endpoint import Endpoint
 from chatledger.infra.log.nats.errors import ConnectionLostError
-from chatledger.infra.log.nats_server import health, launcher
-from chatledger.infra.log.nats_server.directory import FORMAT, DataDirectory, Durability, EndpointRecord
-from chatledger.infra.log.nats_server.health import is_stopped
-from chatledger.infra.log.nats_server.lock import OwnerLock
+from chatledger.infra.log.nats_server import launcher
+from chatledger.infra.log.nats_server.directory import FORMAT, DataDirectory, Durability, EndpointRecord, OwnerLock
+from chatledger.infra.log.nats_server.launcher import is_stopped
 from chatledger.infra.log.nats_server.server import EmbeddedServer
 
 STREAM = "LEDGER"
@@ -157,7 +156,7 @@ def is_free(directory: DataDirectory) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    return health.get_command(pid) is not None
+    return launcher.get_command(pid) is not None
 
 
 def change_record(directory: DataDirectory, **changes: object) -> None:
@@ -234,7 +233,7 @@ def test_only_loopback_listens(directory: DataDirectory) -> None:
 def test_strangers_are_refused(directory: DataDirectory, token: str | None) -> None:
     with acquire(directory) as server:
         assert greet(server.endpoint, token) == "-ERR 'Authorization Violation'"
-        assert health.is_stranger_refused(server.endpoint.urls[0])
+        assert launcher.is_stranger_refused(server.endpoint.urls[0])
 
 
 def test_token_is_private(directory: DataDirectory) -> None:
@@ -246,7 +245,7 @@ def test_token_is_private(directory: DataDirectory) -> None:
         ]
 
         assert token
-        assert token not in str(health.get_command(server.server_pid)) + str(health.get_command(os.getpid()))
+        assert token not in str(launcher.get_command(server.server_pid)) + str(launcher.get_command(os.getpid()))
         assert holders == [directory.endpoint_file]
         assert directory.endpoint_file.stat().st_mode & 0o777 == 0o600
         assert directory.path.stat().st_mode & 0o777 == 0o700
@@ -438,16 +437,16 @@ def test_command_of_a_process(platform: str, monkeypatch: pytest.MonkeyPatch) ->
     """Zombies and absent processes have none."""
     if platform == "linux" and sys.platform != "linux":
         pytest.skip("there is no /proc")
-    monkeypatch.setattr("chatledger.infra.log.nats_server.health.sys.platform", platform)
+    monkeypatch.setattr("chatledger.infra.log.nats_server.launcher.sys.platform", platform)
     with subprocess.Popen(["sleep", "600"]) as process:
         try:
-            assert health.get_command(process.pid) is not None
-            wait_until(lambda: "sleep 600" in str(health.get_command(process.pid)))
+            assert launcher.get_command(process.pid) is not None
+            wait_until(lambda: "sleep 600" in str(launcher.get_command(process.pid)))
         finally:
             process.kill()
-        wait_until(lambda: health.get_command(process.pid) is None)
+        wait_until(lambda: launcher.get_command(process.pid) is None)
         process.wait()
-        assert health.get_command(process.pid) is None
+        assert launcher.get_command(process.pid) is None
 
 
 def test_missing_binary_says_what_to_install(directory: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -627,7 +626,7 @@ def test_lock_outlives_a_deleted_file(directory: DataDirectory, monkeypatch: pyt
         directory.lock_file.touch()
         real_flock(descriptor, operation)
 
-    monkeypatch.setattr("chatledger.infra.log.nats_server.lock.fcntl.flock", replace_and_lock)
+    monkeypatch.setattr(fcntl, "flock", replace_and_lock)
     assert OwnerLock.try_take(directory.lock_file) is None
     monkeypatch.undo()
     assert is_free(directory)

@@ -110,7 +110,7 @@ def marks(folder: Path) -> set[str]:
             for table_of in (large_data, live_streams)
         ),
         ("sqlite", chats, 4, 1),
-        ("sqlite+pysqlite", chats, 3, 2),
+        pytest.param("sqlite+pysqlite", chats, 3, 2, marks=pytest.mark.guard),
     ],
 )
 def test_rows_of_many_by_turns(

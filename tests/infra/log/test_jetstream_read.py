@@ -15,10 +15,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.jetstream_world import Server, connected, event, eventually, new_name
 
-from chatledger.infra.log.nats import reading, subjects, watcher
+from chatledger.infra.log.nats import reading, subjects, watching
 from chatledger.infra.log.nats.reading import LogMessage
 from chatledger.infra.log.nats.subscription import JetStreamSubscription
-from chatledger.infra.log.nats.watcher import KEPT_BYTES, KEPT_MESSAGES, KEPT_S, News
+from chatledger.infra.log.nats.watching import KEPT_BYTES, KEPT_MESSAGES, KEPT_S, News
 from chatledger.jetstream import JetStreamApplicationRecorder, JetStreamClient, JetStreamProcessRecorder
 
 ODD_IDS = [
@@ -302,7 +302,7 @@ def test_news_are_what_a_read_would_give(
     recorder: JetStreamApplicationRecorder, client: JetStreamClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever waited for messages has them without a request, whatever their ids are."""
-    monkeypatch.setattr(watcher, "KEPT_S", 60.0)
+    monkeypatch.setattr(watching, "KEPT_S", 60.0)
     other = JetStreamApplicationRecorder(client, recorder.stream, id_type="text")
     other.insert_events([event("a", 0)])
     assert recorder.wait(0, 10.0)
@@ -329,7 +329,7 @@ def test_news_have_no_gap_and_an_end(steps: list[tuple[int, int]], data: st.Data
         arrived.add(position)
     after = data.draw(st.integers(0, position + 1))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(watcher, "KEPT_S", 60.0)  # drawing an example may take longer than what arrived is kept
+        patched.setattr(watching, "KEPT_S", 60.0)  # drawing an example may take longer than what arrived is kept
         found = [message.position for message in news.after(after)]
         newest = [message.position for message in news.after(position - 1)]
 

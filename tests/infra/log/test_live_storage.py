@@ -27,7 +27,8 @@ from chatledger.infra.log.live_storage import (
 from chatledger.infra.log.mapper import StructMapper
 from chatledger.infra.log.nats import live, subscription
 from chatledger.infra.log.nats.live import JetStreamLiveStorage
-from chatledger.infra.store.opening.locations import LogOnly, log_at
+from chatledger.infra.store.opening.locations import log_at
+from chatledger.infra.store.opening.options import LogOnly
 from chatledger.jetstream import JetStreamClient
 from chatledger.testing import EventLog, MemoryLog
 

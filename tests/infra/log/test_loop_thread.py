@@ -9,8 +9,8 @@ from threading import Event
 import pytest
 from eventsourcing.persistence import ProgrammingError
 
-from chatledger.infra.log.nats.client import LoopThread
 from chatledger.infra.log.nats.errors import OutcomeUnknownError
+from chatledger.infra.log.nats.loop_thread import LoopThread
 
 
 async def nothing() -> None:

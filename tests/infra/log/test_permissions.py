@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from eventsourcing.persistence import InterfaceError
 from tests.support.jetstream_world import eventually
-from tests.support.ledger_world import text, texts
+from tests.support.ledger_world import store_behind, text, texts
 from tests.support.secure_world import serving
 
 import chatledger
@@ -21,7 +21,7 @@ from chatledger.jetstream import JetStreamClient
 
 pytestmark = pytest.mark.timeout(90)
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "secure-nats.md"
-STREAMS = ("support", "KV_support-feeds", "support-blobs", "support-live")
+STREAMS = ("support", "KV_support-feeds", "support-blobs", "support-live", "support-redacted")
 LIMITED = ("reader", "appender", "writer")
 
 
@@ -156,6 +156,33 @@ def test_an_append_only_login_deletes_a_chat(served: Served) -> None:
         assert ledger.verify().deletion_count == 1
 
 
+def test_who_takes_content_away(served: Served) -> None:
+    """An admin makes the stream for that, and a writer goes on; all others read what is left. Who may not changes nothing."""
+    with served.open("admin") as ledger:
+        for _ in range(2):
+            ledger.append("c", [text("more")])
+        with (
+            served.open("writer") as writer,
+            pytest.raises(AccessDeniedError, match=r"STREAM\.CREATE\.support-redacted"),
+        ):
+            store_behind(writer).log.rewrite(2, [3])
+        assert stored(served, 2)
+        hashes = [recorded.hash for recorded in ledger.history()]
+        assert store_behind(ledger).log.rewrite(3, [3])
+    for role in ("appender", "reader"):
+        with served.open(role, index=f"{role} of it") as ledger:
+            with pytest.raises(AccessDeniedError, match=r"support-redacted\.r"):
+                store_behind(ledger).log.rewrite(2, [3])
+            assert stored(served, 2)
+            assert hashes == [recorded.hash for recorded in ledger.history()]
+    with served.open("writer") as ledger:
+        assert store_behind(ledger).log.rewrite(2, [3])
+        assert not stored(served, 2)
+        assert hashes == [recorded.hash for recorded in ledger.history("c")]
+        ledger.delete_chat("c")
+        assert [] == store_behind(ledger).log.read_stream("c", after=0)[:-1]
+
+
 def stored(served: Served, position: int) -> bool:
     """Whether the log still has a message at that position."""
     answer = served.ask("admin", "$JS.API.STREAM.MSG.GET.support", f'{{"seq": {position}}}'.encode())
@@ -240,7 +267,7 @@ def test_nobody_else_touches_streams(role: str, served: Served) -> None:
     ]
     asked += ["$JS.API.STREAM.MSG.GET.other", "$JS.API.DIRECT.GET.other", "$JS.API.CONSUMER.CREATE.other"]
     own = {f"$JS.API.STREAM.PURGE.{stream}" for stream in ("KV_support-feeds", "support-live")}
-    own |= {f"$JS.API.STREAM.MSG.DELETE.{stream}" for stream in ("support", "support-blobs")}
+    own |= {f"$JS.API.STREAM.MSG.DELETE.{stream}" for stream in ("support", "support-blobs", "support-redacted")}
     for subject in asked:
         if role == "writer" and subject in own:
             continue

@@ -17,7 +17,8 @@ from tests.support.ledger_world import refused
 
 import chatledger
 from chatledger import AccessDeniedError, ConfigurationError, LogUnavailableError, user
-from chatledger.infra.store.opening.locations import LogOnly, log_at
+from chatledger.infra.store.opening.locations import log_at
+from chatledger.infra.store.opening.options import LogOnly
 
 psycopg: Any = pytest.importorskip("psycopg")
 pytest.importorskip("sqlalchemy")

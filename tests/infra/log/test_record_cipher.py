@@ -18,8 +18,7 @@ from chatledger.domain.chat.events import Event, MessagesAppended
 from chatledger.domain.log.codec import EncodedEvent, encode_event
 from chatledger.domain.log.parts import event_hash
 from chatledger.infra.log.cipher import RecordCipher, UnreadableRecordError, is_encrypted, place_of, read_keys
-from chatledger.infra.log.compression import ZstdCompressor
-from chatledger.infra.log.mapper import StructMapper
+from chatledger.infra.log.mapper import StructMapper, ZstdCompressor
 
 KEY = Encryption.new_key("k1")
 CIPHER = RecordCipher(read_keys(KEY))

@@ -84,6 +84,7 @@ def check(path: Path) -> None:
         assert ledger.append("other", [NewMessage("user", "more")])
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_next_open_overwrites_it(tmp_path: Path, count: int) -> None:
     """nats-server takes the message for deleted and never looks at it again; its bytes go before it starts."""
@@ -99,6 +100,7 @@ def test_the_next_open_overwrites_it(tmp_path: Path, count: int) -> None:
     check(tmp_path)
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("name", ["index.db", "CURRENT"])
 def test_whatever_else_was_lost(tmp_path: Path, name: str) -> None:
     """Neither our index nor the server's is needed to know what was deleted."""

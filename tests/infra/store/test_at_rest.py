@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.faults.matrix import ANOTHER_BOOT
-from tests.support.backup_world import block, changed, rot, run_and_kill
+from tests.support.backup_world import block, changed, kill_a_writer, rot
 from tests.support.soak import IS_SOAK, examples
 
 import chatledger
@@ -30,8 +30,8 @@ from chatledger.infra.log.witness import Witness
 from chatledger.infra.store.opening import STREAM
 from chatledger.infra.store.opening.at_rest import NOTE_FILE, RestNote
 from chatledger.infra.store.opening.encryption import Encryption
-from chatledger.infra.store.opening.locations import OpenOptions, open_shared
-from chatledger.infra.store.opening.registry import SharedStore
+from chatledger.infra.store.opening.locations import SharedStore, open_shared
+from chatledger.infra.store.opening.options import OpenOptions
 
 COUNT = 20
 
@@ -186,21 +186,6 @@ def test_an_index_elsewhere_is_not_vouched_for(tmp_path: Path, options: dict[str
     assert not (path / NOTE_FILE).exists()
 
 
-WRITER = """
-import sys, chatledger
-from chatledger import user
-with chatledger.open(sys.argv[1]) as ledger:
-    ledger.append("c", [user("written by one who was killed")])
-    open(sys.argv[2], "w").close()
-    sys.stdin.read()
-"""
-
-
-def kill_a_writer(data: Path) -> None:
-    mark = data.with_name("written")
-    run_and_kill(WRITER, data, mark, when=mark.exists)
-
-
 def by_an_older_version(data: Path) -> None:
     """Leave what a version without notes leaves: the log has an event that the index lacks, and the old note."""
     note, index = (data / NOTE_FILE).read_bytes(), shutil.copytree(data / "index", data.with_name("old index"))
@@ -340,7 +325,8 @@ def test_a_moved_directory_stays_at_rest(data: Path) -> None:
 READER = """
 import sys
 from chatledger.infra.ledger.at_rest import open_to_read
-from chatledger.infra.store.opening.locations import OpenOptions, open_shared
+from chatledger.infra.store.opening.locations import open_shared
+from chatledger.infra.store.opening.options import OpenOptions
 with open_to_read(sys.argv[1], lambda: open_shared(OpenOptions(sys.argv[1]))) as ledger:
     print(len(ledger.get_messages("c")))
 """

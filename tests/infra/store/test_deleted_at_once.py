@@ -73,6 +73,7 @@ def positions_told(ledger: Ledger) -> list[list[int]]:
     return [[event.position for event in events if event.chat_id == "gone"] for events in readers]
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize(
     ("kind", "erased"),
     [

@@ -18,7 +18,7 @@ from chatledger import ConfigurationError, Ledger, NewMessage, user
 from chatledger.domain.search.embedding import piece_digest
 from chatledger.infra.store import embedder as embedder_module
 from chatledger.infra.store.vector_folders import FOLDER, read
-from chatledger.projections.lmdb.pages import PageError
+from chatledger.projections.lmdb.page_check import PageError
 from chatledger.projections.lmdb.scrub import PageFile
 
 
@@ -78,8 +78,12 @@ def test_a_chat_that_is_deleted_while_it_is_embedded(place: str, words: Words, t
     assert not [path for path in tmp_path.rglob("*.mdb") if digest in path.read_bytes()]
 
 
-def test_a_function_that_is_down(place: str, words: Words, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_function_that_is_down(
+    place: str, words: Words, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing fails but searches by meaning; it is tried again until it answers, and one warning says so."""
+    # Asked one by one, some could be refused before it is there again, and others taken: those wait for ten minutes.
+    monkeypatch.setattr(embedder_module, "_TRIES", 10**6)
     words.is_down = True
     with chatledger.open(place, embed=words.embedding()) as ledger:
         fill(ledger)

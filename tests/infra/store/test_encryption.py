@@ -35,7 +35,7 @@ from chatledger import (
 from chatledger.errors import LogRegressedError
 from chatledger.infra.store.opening import STREAM
 from chatledger.infra.store.opening.encryption import index_folder
-from chatledger.infra.store.opening.locations import Compression
+from chatledger.infra.store.opening.options import Compression
 
 pytestmark = pytest.mark.usefixtures("in_memory")
 

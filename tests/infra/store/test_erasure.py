@@ -27,7 +27,7 @@ from chatledger import Ledger, NewMessage
 from chatledger.infra.log.memory import MemoryLog
 from chatledger.infra.log.nats.event_log import JetStreamLog
 from chatledger.infra.log.port import EventLog
-from chatledger.projections.lmdb.pages import PageError
+from chatledger.projections.lmdb.page_check import PageError
 from chatledger.projections.lmdb.scrub import PageFile
 
 FILE = "x" * 300_000

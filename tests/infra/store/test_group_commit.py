@@ -188,9 +188,9 @@ def test_lost_acknowledgements(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, 
     assert length(ledger) == before + CHATS
 
 
-def no_connection(shared: object, endpoint: object) -> None:
+def no_connection(endpoint: object) -> None:
     """Acquire no blocking connection."""
-    del shared, endpoint
+    del endpoint
 
 
 def test_without_a_blocking_connection(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

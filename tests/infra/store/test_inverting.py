@@ -58,6 +58,7 @@ def told(ledger: Ledger, script: list[Action]) -> tuple[World, list[Recorded]]:
     return world, [events[position] for position in sorted(events)]
 
 
+@pytest.mark.guard
 @settings(max_examples=examples(12), deadline=None)
 @given(
     actions,

@@ -39,6 +39,7 @@ def last_sequence(path: Path) -> int:
 # The log
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("where", ["own index", "index elsewhere"])
 def test_an_older_copy_of_the_log(path: Path, where: str) -> None:
     """A log that ends before what the index has seen is refused with both positions, and nothing is written to it."""

@@ -22,8 +22,28 @@ def path(tmp_path: Path) -> Path:
 # Other locations
 
 
+@pytest.mark.parametrize("location", ["sqlite://chats.db", "sqlite:///", "sqlite://"])
+def test_slashes_before_an_sqlite_file(location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two, a file would be taken for a host, and the folder for the file."""
+    monkeypatch.chdir(tmp_path)
+    for open_or_look in (chatledger.open, partial(chatledger.open, read_only=True)):
+        with pytest.raises(ConfigurationError, match=r"names no file: .* as in sqlite:///chats\.db"):
+            open_or_look(location)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
-    "location", ["ftp://x", "http://127.0.0.1", "mysql://u:secret@h/db", "redis://:secret@x", "sqlite3://x", "://"]
+    "location",
+    [
+        "ftp://x",
+        "http://127.0.0.1",
+        "mysql://u:secret@h/db",
+        "redis://:secret@x",
+        "sqlite3://x",
+        "://",
+        "sqlite:x.db",
+        "nats:4222",
+    ],
 )
 def test_an_unknown_scheme(location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A location of another kind is refused with what there is, and without the secrets in it."""

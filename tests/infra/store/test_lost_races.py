@@ -20,8 +20,8 @@ from chatledger.domain.errors import CorruptStateError, UpdateConflictError
 from chatledger.errors import ChatExistsError, ChatNotFoundError
 from chatledger.infra.ledger.scopes.user_store import UserStore
 from chatledger.infra.log.port import LostRaceError
-from chatledger.infra.store.commands import Command, Decide
-from chatledger.infra.store.group_commit import GroupCommit
+from chatledger.infra.store.commands import Decide
+from chatledger.infra.store.group_commit import Command, GroupCommit
 from chatledger.infra.store.store import Store
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.keys import id_key

@@ -58,6 +58,7 @@ def test_a_file_that_is_there_keeps_the_locks_of_sqlite(tmp_path: Path) -> None:
         assert journal.stat().st_ino == before
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("kind", PLACES)
 def test_files_of_ledgers(folder: Path, kind: str) -> None:
     with chatledger.open(**PLACES[kind](folder)) as ledger:
@@ -67,6 +68,7 @@ def test_files_of_ledgers(folder: Path, kind: str) -> None:
     assert exposed(folder) == []
 
 
+@pytest.mark.guard
 def test_backups_and_what_is_restored(folder: Path) -> None:
     (folder / "backup").mkdir(mode=0o755)
     with chatledger.open(folder / "data") as ledger:
@@ -79,6 +81,7 @@ def test_backups_and_what_is_restored(folder: Path) -> None:
     assert exposed(folder) == []
 
 
+@pytest.mark.guard
 def test_what_the_command_line_writes(folder: Path) -> None:
     data = folder / "data"
     with chatledger.open(data) as ledger:

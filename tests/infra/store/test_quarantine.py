@@ -25,7 +25,7 @@ from chatledger import (
     user,
 )
 from chatledger.admin import Diagnosis, Repair
-from chatledger.domain.versioned.decide import PutVersion
+from chatledger.domain.versioned.record import PutVersion
 from chatledger.errors import QuarantinedError
 from chatledger.graph_state import StateStore
 from chatledger.infra.ledger.threads import Threads
@@ -145,6 +145,7 @@ def test_it_is_noted_and_named(cut: tuple[Path, Repair]) -> None:
     assert any("in quarantine" in line for line in done.describe())
 
 
+@pytest.mark.guard
 def test_a_later_backup_brings_it_back(cut: tuple[Path, Repair], tmp_path: Path) -> None:
     """A backup of the log before the repair fills the holes; what was written since stays, and nothing is refused."""
     data, _ = cut
@@ -178,6 +179,7 @@ def test_an_older_backup_does_not(data: Path, tmp_path: Path) -> None:
     assert data.exists()
 
 
+@pytest.mark.guard
 def test_giving_up(cut: tuple[Path, Repair]) -> None:
     """What is left is served when its user says so; that it lost events stays noted, also through another repair."""
     data, _ = cut
@@ -235,6 +237,7 @@ def test_a_note_that_can_not_be_read(cut: tuple[Path, Repair]) -> None:
         chatledger.open(data)
 
 
+@pytest.mark.guard
 def test_a_thread_of_agents(data: Path) -> None:
     """A thread that lost events is refused too; threads are still listed, and the others read and searched."""
     with chatledger.open(data) as ledger:
@@ -252,10 +255,10 @@ def test_a_thread_of_agents(data: Path) -> None:
             threads.copy("t", "other")
         assert threads.thread_ids() == ["t", "kept"]
         saver = LedgerSaver(ledger)
-        assert [hit.checkpoint_id for hit in saver.search("castle")] == [kept]
+        assert [hit.place and hit.place.version for hit in ledger.search("castle")] == [kept]
         assert [one.checkpoint["id"] for one in saver.list(None)] == [kept]
         with pytest.raises(QuarantinedError, match="thread 't'"):
-            saver.search("castle", thread_id="t")
+            ledger.search("castle", thread_id="t")
         with pytest.raises(QuarantinedError, match="thread 't'"):
             list(saver.list({"configurable": {"thread_id": "t"}}))
     admin.give_up(data, "chatledger:v:t:t")
@@ -268,6 +271,7 @@ def test_a_thread_of_agents(data: Path) -> None:
         ledger.verify()
 
 
+@pytest.mark.guard
 def test_a_state_of_a_graph(data: Path) -> None:
     """A state that lost versions is refused too."""
     with chatledger.open(data) as ledger:

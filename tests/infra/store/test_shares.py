@@ -31,13 +31,15 @@ from chatledger import (
     NotFoundError,
 )
 from chatledger.domain.log.shares import BUCKETS, Share, bucket_of, check_share
-from chatledger.errors import ChatExistsError, ChatNotFoundError, OtherShareError, OwnerMismatchError
+from chatledger.errors import ChatExistsError, ChatNotFoundError, HeldError, OtherShareError, OwnerMismatchError
 from chatledger.graph_state import StateStore, state_id
 from chatledger.importers import ImportedBranch, ImportedChat, ImportedMessage, import_chats
+from chatledger.infra.ledger.items.item_store import ItemStore
 from chatledger.infra.ledger.port import store_of
 from chatledger.infra.ledger.threads import Threads
 from chatledger.infra.log.nats.subjects import ANY_PLACE, bucket_at, place_of, places_in
 from chatledger.infra.store.erasure import LiveEraser
+from chatledger.infra.store.store import Store
 
 COUNTS = [count for count in range(2, BUCKETS + 1) if BUCKETS % count == 0]
 ADA, BOB, CYD = (
@@ -398,6 +400,15 @@ def test_what_needs_all_chats(server: Server, tmp_path: Path) -> None:
             nodes[0].sync(last + 1, timeout_s=0.2)
         with pytest.raises(AccessDeniedError, match="without share="):
             nodes[0].backup(tmp_path / "backup")
+        for refused in (
+            lambda: nodes[0].hold("user", ADA),
+            lambda: nodes[0].release("user", ADA),
+            nodes[0].holds,
+            lambda: nodes[0].set_retention("default", keep_days=1),
+            nodes[0].retention,
+        ):
+            with pytest.raises(AccessDeniedError, match="without share="):
+                refused()
         key = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         with pytest.raises(AccessDeniedError, match="without share="):
             nodes[0].anchor(key)
@@ -405,6 +416,96 @@ def test_what_needs_all_chats(server: Server, tmp_path: Path) -> None:
             nodes[0].export_thread("t")
         with chatledger.open(location, index=tmp_path / "whole") as whole:
             whole.backup(tmp_path / "backup")
+
+
+def test_a_hold_that_was_put_elsewhere_holds_in_a_share(server: Server, tmp_path: Path) -> None:
+    """Its mark is in the chat, so the node of its owner refuses a deletion and a redaction, and so does another node that writes there."""
+    with shares(server, tmp_path) as (location, nodes):
+        nodes[0].create_chat("a", ADA)
+        (message,) = nodes[0].append("a", [text("case 12")])
+        with chatledger.open(location, index=tmp_path / "whole") as whole:
+            whole.hold("user", ADA)
+            nodes[0].sync(whole.last_position())
+            for node in nodes[:2]:
+                with pytest.raises(HeldError):
+                    node.delete_chat("a")
+            with pytest.raises(HeldError):
+                nodes[0].redact(message.id)
+            whole.release("user", ADA)
+            nodes[0].sync(whole.last_position())
+            assert nodes[1].delete_chat("a")
+
+
+def test_a_hold_on_a_user_covers_what_begins_later_in_a_share(server: Server, tmp_path: Path) -> None:
+    """Whichever node begins it, what begins is marked, refuses its deletion, and goes again once the hold is released."""
+    with shares(server, tmp_path) as (location, nodes), chatledger.open(location, index=tmp_path / "whole") as whole:
+        whole.create_chat("held", BOB)
+        whole.hold("chat", "held", reason="case 11")
+        hold = whole.hold("user", ADA, reason="case 12")
+        nodes[0].create_chat("here", ADA)
+        nodes[1].create_chat("elsewhere", ADA)
+        nodes[1].create_chat("free", BOB)
+        StateStore(nodes[0]).put(state_id(ADA, "alone"), {"step": 1})
+        StateStore(nodes[0]).put(state_id(ADA, "held"), {"step": 1})
+        StateStore(nodes[1]).put(state_id(BOB, "held"), {"step": 1})
+        ItemStore(nodes[0].for_user(ADA)).put(("memories",), "card", {"number": 1})
+        for node in nodes:
+            node.sync(whole.last_position())
+        whole.sync()
+
+        assert [hold, hold] == [chat.hold for chat in nodes[0].list_chats()]
+        # One hold is shown: that on the conversation before that on the user.
+        assert {"held": "case 11", "alone": "case 12"} == {
+            info.conversation_id: info.hold and info.hold.reason for info in StateStore(nodes[0]).list()
+        }
+        assert ["case 11"] == [info.hold and info.hold.reason for info in StateStore(nodes[1]).list()]
+        for node in nodes[:2]:
+            for chat_id in ("here", "elsewhere"):
+                with pytest.raises(HeldError):
+                    node.delete_chat(chat_id)
+        with pytest.raises(HeldError):
+            ItemStore(nodes[0].for_user(ADA)).delete(("memories",), "card")
+        assert nodes[1].delete_chat("free")
+        whole.release("user", ADA)
+        nodes[0].create_chat("after", ADA)
+        nodes[0].sync(whole.last_position())
+        assert [None] * 3 == [chat.hold for chat in nodes[0].list_chats()]
+        assert nodes[1].delete_chat("here")
+        assert nodes[0].delete_chat("elsewhere")
+
+
+def test_what_began_before_its_writer_knew_the_hold_is_not_destroyed(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mark may be missing where it began while the hold was put, so who destroys it asks for the hold again."""
+    with shares(server, tmp_path) as (location, nodes), chatledger.open(location, index=tmp_path / "whole") as whole:
+        store = store_of(nodes[0])
+        assert isinstance(store, Store)
+        with monkeypatch.context() as patch:
+            patch.setattr(store.index, "hold_elsewhere", None)
+            whole.hold("user", ADA)
+            nodes[0].create_chat("early", ADA)
+            (message,) = nodes[0].append("early", [text("case 12")])
+
+        for node in nodes[:2]:
+            with pytest.raises(HeldError):
+                node.delete_chat("early")
+        with pytest.raises(HeldError):
+            nodes[0].redact(message.id)
+
+
+def test_a_hold_on_a_thread_holds_its_chat_in_a_share(server: Server, tmp_path: Path) -> None:
+    """The thread is in no share; the chat with which it would go is."""
+    with shares(server, tmp_path) as (location, nodes), chatledger.open(location, index=tmp_path / "whole") as whole:
+        nodes[0].create_chat("t", ADA)
+        whole.sync()
+        put(Threads(whole), "t", "one", {"key": "value"})
+        whole.hold("thread", "t")
+        for node in nodes[:2]:
+            with pytest.raises(HeldError):
+                node.delete_chat("t")
+        whole.release("thread", "t")
+        assert nodes[1].delete_chat("t")
 
 
 def test_a_feed_wakes_for_its_share(server: Server, tmp_path: Path) -> None:

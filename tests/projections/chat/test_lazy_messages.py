@@ -18,10 +18,11 @@ from tests.support.naive_index import indexed, opened, place_of
 from tests.support.soak import examples
 from tests.support.stories import CHAT, Story, user
 
+from chatledger.domain.draw.notebook import draw_html
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.values import Annotation, Message, NewMessage
 from chatledger.projections.chat.chains import Annotations
-from chatledger.projections.chat.messages import LazyMessage, UndecodedMessage, decode_lazily, place_lazily
+from chatledger.projections.chat.pages import LazyMessage, UndecodedMessage, decode_lazily, place_lazily
 from chatledger.projections.chat.reader import IndexedChat
 
 drafts = st.builds(
@@ -159,6 +160,12 @@ def test_threads_get_the_same_data() -> None:
 
             found = list(pool.map(ask, range(8)))
             assert 1 == len({id(data) for data in found})
+
+
+def test_a_notebook_shows_a_lazy_message() -> None:
+    message: Any = lazy(stored("hi <b>"))[0]
+
+    assert message._repr_html_() == draw_html(stored("hi <b>"))
 
 
 def test_data_that_can_not_be_decoded_name_their_message() -> None:

@@ -15,19 +15,19 @@ from tests.support.files_in_clear import in_clear
 import chatledger
 from chatledger import CorruptStateError, NewMessage
 from chatledger.domain.log.large_data import LARGE_BYTES
+from chatledger.domain.log.parts import list_header
 from chatledger.domain.packing import pack, pack_message
 from chatledger.domain.values import Message
 from chatledger.projections import zstd
-from chatledger.projections.chat.messages import LazyMessage
-from chatledger.projections.chat.packed import (
+from chatledger.projections.chat.pages import (
     COMPRESSED_FROM,
     MAX_BYTES,
+    LazyMessage,
     compressed,
     from_row_extension,
     plain_body,
     unpack_row,
 )
-from chatledger.projections.chat.pages import array_header
 from chatledger.projections.generations import Generation
 from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES
 from chatledger.projections.search.log_order import decode_written, texts_in, texts_of
@@ -103,7 +103,7 @@ def test_what_is_searched_in_compressed_rows() -> None:
         "short",
     ]
     plain = texts_in([pack_message(message(data)) for data in said])
-    array = array_header(len(said)) + b"".join(map(row, said))
+    array = list_header(len(said)) + b"".join(map(row, said))
 
     assert is_compressed(array)
     assert plain == texts_of(decode_written(array))

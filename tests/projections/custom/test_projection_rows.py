@@ -27,9 +27,8 @@ from tests.support.stories import Command, Story, tell, user
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError, LedgerClosedError, ProjectionError
-from chatledger.projections.custom.attached import Entry
 from chatledger.projections.custom.catching_up import CatchingUp
-from chatledger.projections.custom.projection import Projection, check_projection
+from chatledger.projections.custom.records import Entry, Projection, check_projection
 from chatledger.projections.custom.rows import Key, ProjectionRows, ProjectionView, Reach, from_key, is_cut, to_key
 from chatledger.projections.generations import Generation
 from chatledger.projections.index import Index

@@ -15,12 +15,11 @@ from chatledger.errors import LogRegressedError
 from chatledger.projections.lmdb.checksums import (
     is_sound,
     with_checksum,
-    with_keyed_checksum,
     without_checksum,
-    without_keyed_checksum,
 )
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.keys import Tag
+from chatledger.projections.versioned.rows import is_sealed, sealed, unsealed
 
 
 @given(row=st.binary(max_size=200), data=st.data())
@@ -38,13 +37,16 @@ def test_any_changed_byte_is_noticed(row: bytes, data: st.DataObject) -> None:
 @given(key=st.binary(min_size=1, max_size=50), row=st.binary(max_size=200), data=st.data())
 def test_a_row_under_another_key_is_noticed(key: bytes, row: bytes, data: st.DataObject) -> None:
     """As is any changed byte."""
-    stored = with_keyed_checksum(key, row)
-    assert without_keyed_checksum(key, stored) == row
+    stored, decoder = sealed(key, row), msgspec.msgpack.Decoder(bytes)
+    assert is_sealed(key, stored)
+    assert unsealed(key, stored, decoder) == row
     at = data.draw(st.integers(0, len(stored) - 1))
     changed = stored[:at] + bytes([stored[at] ^ data.draw(st.integers(1, 255))]) + stored[at + 1 :]
 
-    assert without_keyed_checksum(key, changed) is None
-    assert without_keyed_checksum(b"other" + key, stored) is None
+    for other_key, other in ((key, changed), (b"other" + key, stored)):
+        assert not is_sealed(other_key, other)
+        with pytest.raises(CorruptStateError):
+            unsealed(other_key, other, decoder)
 
 
 def flip(ledger: Ledger, tag: bytes, at: int) -> None:

@@ -8,12 +8,12 @@ from tests.support.json_values import ids, objects, texts
 
 from chatledger.projections.lmdb.keys import (
     NO_SEGMENT,
+    Tag,
     fork_key,
-    forks_prefix,
     id_key,
     number,
     order_suffix,
-    page_key,
+    place_key,
     scope,
     scopes,
     segment_key,
@@ -152,9 +152,9 @@ def test_a_chat_is_in_the_lists_of_its_scalars(user_id: str, metadata: dict[str,
 def test_rows_of_a_chat_lie_together(chat_no: int, segment: int, offset: int) -> None:
     """Every key of a chat begins with its number, so the chat goes with one sweep."""
     prefix = number(chat_no)
-    keys = [segment_key(chat_no, segment), page_key(chat_no, segment, offset)]
-    keys.append(fork_key(chat_no, (segment, offset), segment))
+    keys = [segment_key(chat_no, Tag.SEGMENT, segment), place_key(chat_no, Tag.PAGE, segment, offset)]
+    keys.append(fork_key(chat_no, Tag.FORK, segment, offset, segment))
 
     assert all(key.startswith(prefix) for key in keys)
-    assert keys[2].startswith(forks_prefix(chat_no, (segment, offset)))
+    assert keys[2].startswith(place_key(chat_no, Tag.FORK, segment, offset))
     assert 3 == len(set(keys))

@@ -16,8 +16,7 @@ from tests.support.soak import examples
 
 from chatledger.domain.errors import CorruptStateError
 from chatledger.projections.lmdb.environment import Environment
-from chatledger.projections.lmdb.page_check import find_damage
-from chatledger.projections.lmdb.pages import read_snapshots
+from chatledger.projections.lmdb.page_check import find_damage, read_snapshots
 
 PAGE = 4096
 STEPS = st.lists(st.tuples(st.integers(0, 2**32), st.sampled_from([1, 20, 300]), st.booleans()), min_size=1, max_size=8)
@@ -27,11 +26,9 @@ def test_the_layout_that_is_relied_on(tmp_path: Path) -> None:
     """
     Pages are read as LMDB 0.9 lays them out. Of a file with rows of all kinds, each page that is in use is reached.
 
-    Otherwise look at projections/lmdb/pages.py and page_check.py, then raise the upper bound of lmdb in pyproject.toml.
+    Otherwise look at projections/lmdb/page_check.py and page_check.py, then raise the upper bound of lmdb in pyproject.toml.
     """
-    look = (
-        "LMDB lays out its pages in another way: look at projections/lmdb/pages.py, then raise the upper bound of lmdb"
-    )
+    look = "LMDB lays out its pages in another way: look at projections/lmdb/page_check.py, then raise the upper bound of lmdb"
     assert lmdb.version()[:2] == (0, 9), look
     with lmdb.open(str(tmp_path), max_dbs=3, map_size=2**26) as environment:
         work(environment, Random(1), 400)

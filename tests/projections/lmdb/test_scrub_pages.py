@@ -10,7 +10,7 @@ from struct import Struct
 import pytest
 from tests.support.scrubbed_index import opened
 
-from chatledger.projections.lmdb.pages import PageError
+from chatledger.projections.lmdb.page_check import PageError
 from chatledger.projections.lmdb.scrub import PageFile
 
 

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.search_actions import WORDS, Action, Append, World, actions, queries
+from tests.support.search_scan import snippet
 from tests.support.search_world import small_blocks
 from tests.support.soak import examples
 
 import chatledger
 from chatledger.domain.search.fields import field_text
 from chatledger.domain.search.query import parse
-from chatledger.domain.search.snippets import snippet
 from chatledger.domain.values import SearchHits
-from chatledger.projections.search import evaluation, terms
+from chatledger.projections.search import evaluation, reader
 
 
 def check_snippets(hits: SearchHits, query: str) -> None:
@@ -20,7 +20,7 @@ def check_snippets(hits: SearchHits, query: str) -> None:
     parsed = parse(query)
     assert parsed is not None
     for hit in hits:
-        assert snippet(field_text(hit.message, hit.within), parsed) == hit.snippet
+        assert snippet(field_text(hit.message, hit.within), parsed) == (hit.snippet, hit.matches)
 
 
 @settings(max_examples=examples(40))
@@ -37,7 +37,7 @@ def test_queries_find_what_reading_finds(
     """In every scope, with and without filters; wherever terms of phrases are looked at, and however many documents are compared."""
     with small_blocks(), pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as ledger:
         patch.setattr(evaluation, "_GROUP", group)
-        patch.setattr(terms, "_MANY_TIMES", many_times)
+        patch.setattr(reader, "_MANY_TIMES", many_times)
         world = World(ledger, seed)
         for action in actions:
             world.carry_out(action)

@@ -16,7 +16,7 @@ from tests.support.soak import examples
 import chatledger
 from chatledger import Ledger, NewMessage
 from chatledger.projections.lmdb.environment import Reading, Transaction
-from chatledger.projections.search import building, indexer, term_numbers
+from chatledger.projections.search import building, indexer
 from chatledger.projections.search.building import Builder
 from chatledger.projections.search.indexer import begin_anew
 from chatledger.projections.search.manifest import totals_of
@@ -29,7 +29,7 @@ texts = st.lists(st.sampled_from(["a", "b", "état", *(f"w{number}" for number i
 @contextmanager
 def small_pieces(words: int, size: int) -> Generator[None]:
     with small_blocks(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(term_numbers, "_MAX_TERMS", words)
+        patch.setattr(building, "_MAX_TERMS", words)
         patch.setattr(building, "CHUNK_BYTES", size)
         patch.setattr(building, "STEP_BYTES", size // 2)
         patch.setattr(building, "STEP_MESSAGES", 2)

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 from tests.support.ledger_world import store_behind
+from tests.support.search_scan import snippet
 
 import chatledger
 from chatledger import Ledger, user
 from chatledger.domain.search import snippets
 from chatledger.domain.search.fields import TEXT
 from chatledger.domain.search.query import parse
-from chatledger.domain.search.snippets import snippet
 from chatledger.domain.search.tokens import LANDMARK_TERMS, places_of, terms_of
 from chatledger.projections.search.evaluation import MAX_STARTS
 from chatledger.projections.search.indexer import landmarks_key
@@ -61,7 +61,7 @@ def test_a_snippet_from_the_index_is_that_of_the_whole_text(ledger: Ledger, text
     """Of words that do not occur very often."""
     parsed = parse(query)
     assert parsed is not None
-    found = {hit.message.text: hit.snippet for hit in ledger.search(query)}
+    found = {hit.message.text: (hit.snippet, hit.matches) for hit in ledger.search(query)}
     if text not in found:
         assert "東" in query
         return
@@ -89,17 +89,16 @@ def test_a_long_text_is_not_read_for_a_snippet(
 
     monkeypatch.setattr(snippets, "places_of", counted)
     looked_at: list[int] = []
-    of = snippets.Snippets.of
+    of = snippets.snippet_of
 
-    def noted(self: snippets.Snippets, whole: str, known: snippets.KnownWords | None = None) -> str:
-        assert known is not None
+    def noted(whole: str, known: snippets.KnownWords) -> snippets.Snippet:
         looked_at.append(len(known.starts))
-        return of(self, whole, known)
+        return of(whole, known)
 
-    monkeypatch.setattr(snippets.Snippets, "of", noted)
+    monkeypatch.setattr(snippets, "snippet_of", noted)
     hits = [hit for hit in ledger.search(query) if hit.message.text == text]
 
-    assert [("<mark>" in hit.snippet) for hit in hits] == [True]
+    assert [bool(hit.matches) for hit in hits] == [True]
     assert max(read) <= 3 * LANDMARK_TERMS
     assert max(looked_at) <= MAX_STARTS
 

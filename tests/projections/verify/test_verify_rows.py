@@ -16,8 +16,8 @@ from chatledger.projections.chat.pages import MessagePage, pack_page
 from chatledger.projections.generations import Generation
 from chatledger.projections.lmdb.checksums import with_checksum
 from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES, Transaction
-from chatledger.projections.lmdb.keys import Tag, chat_key, page_key, segment_key
-from chatledger.projections.verify.rows import KINDS, Row, find_difference
+from chatledger.projections.lmdb.keys import Tag, chat_key, place_key, segment_key
+from chatledger.projections.verify.search_check import KINDS, Row, find_difference
 
 CHAT_NO = 7
 BEFORE = Segment(0, 0, first_depth=0, length=9, level=0, jump=0, tail_start=0, tail_bytes=0)
@@ -35,7 +35,7 @@ def pages(segment: int, bodies: Sequence[bytes], cut: set[int]) -> list[Row]:
     bounds = sorted({0, len(bodies), *(at for at in cut if at < len(bodies))})
     return [
         (
-            page_key(CHAT_NO, segment, start),
+            place_key(CHAT_NO, Tag.PAGE, segment, start),
             with_checksum(pack_page([10 * segment + at for at in range(start, end)], bodies[start:end])),
         )
         for start, end in pairwise(bounds)
@@ -138,7 +138,7 @@ def test_a_page_with_a_wrong_checksum_is_found(
 @pytest.mark.parametrize("name", Segment._fields)
 def test_segments_are_compared_but_for_their_tails(generation: Generation, other: Generation, name: str) -> None:
     """How messages came together in transactions does not follow from the log."""
-    key = segment_key(CHAT_NO, 0)
+    key = segment_key(CHAT_NO, Tag.SEGMENT, 0)
     ours, theirs = BEFORE, BEFORE._replace(**{name: 3})
     found, _ = compared(
         *(generation, [(key, with_checksum(SEGMENT.pack(*ours)))]),

@@ -22,18 +22,18 @@ from google.adk.events import Event, EventActions
 from google.adk.sessions import State
 from pydantic import TypeAdapter, ValidationError
 
-from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError, InvalidValueError
+from chatledger.domain.errors import AccessDeniedError, InvalidValueError
 from chatledger.domain.forms.adk import NAME
 from chatledger.domain.forms.items import ASSISTANT, USER
 from chatledger.domain.forms.plain import object_at
 from chatledger.domain.forms.reading import role_of, text_of
 from chatledger.domain.limits import json_copy, same_json
 from chatledger.domain.packing import ordered_json
-from chatledger.domain.values import Chat, Message, NewMessage
+from chatledger.domain.values import Message, NewMessage
 
 from ....ledger.history import Told
-from ....ledger.ledger import Ledger
-from ..access import joined
+from ....ledger.items.item_store import ItemPut, ItemStore
+from ....ledger.ledger import Ledger, UserLedger
 
 _EVENTS: Final[TypeAdapter[list[Event]]] = TypeAdapter(list[Event])
 
@@ -135,11 +135,12 @@ def _event(value: dict[str, Any]) -> Event:
 
 
 RECORD: Final = "adk_state"
-"""The key of the record in the notes of a message; of the first state of a session in the metadata of its chat; of shared state."""
+"""The key of the record in the notes of a message; of the first state of a session in the metadata of its chat."""
 STEPS: Final = 32
 """The most records that are read to know a state."""
-_SHARED: Final = "adk-state"
-_SCOPE: Final = "adk_scope"
+_SHARED: Final = "adk"
+"""The first label of the items of shared state; the app is the second one."""
+_VALUE: Final = "value"
 
 
 class _Link(NamedTuple):
@@ -213,8 +214,8 @@ class SharedState:
     """
     State that sessions share: of all users of an app, and of one user of it.
 
-    Each is the metadata of a chat: `adk-state/<app>`, whose owner is nobody, and `adk-state/<app>/<user>`, whose owner is the
-    user. Changes are merged key by key, so that writers at the same time lose nothing of each other's. At most 256 KiB each.
+    Each key is an item of its own, under `("adk", <app>)`: of the user, or of nobody. So writers at the same time lose nothing of
+    each other's, and what a change costs does not grow with what is there.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -222,20 +223,26 @@ class SharedState:
 
     def of_app(self, app_name: str) -> dict[str, Any]:
         """Return the state of an app; empty where there is none, and in a ledger that is limited to one user."""
-        return self._read(shared_chat_id(app_name))
+        return {} if isinstance(self._ledger, UserLedger) else _read(ItemStore(self._ledger), app_name)
 
     def of_user(self, app_name: str, user_id: str) -> dict[str, Any]:
-        """Return the state of a user of an app; empty where there is none."""
-        return self._read(shared_chat_id(app_name, user_id))
+        """Return the state of a user of an app; empty where there is none, and in a ledger that is limited to another user."""
+        items = self._of(user_id)
+        return {} if items is None else _read(items, app_name)
 
     def merge(self, app_name: str, user_id: str, *, of_app: Mapping[str, Any], of_user: Mapping[str, Any]) -> None:
-        """Set keys; a commit for each of the two states that changes."""
-        if of_app:
-            self._merge(shared_chat_id(app_name), "", of_app, f"State of {app_name}", "app")
-        if of_user:
-            self._merge(
-                shared_chat_id(app_name, user_id), user_id, of_user, f"State of {user_id} in {app_name}", "user"
-            )
+        """Set keys; a commit for each."""
+        for items, changes in ((ItemStore(self._ledger), of_app), (self._of(user_id), of_user)):
+            if changes and items is not None:
+                items.write(
+                    [ItemPut(namespace=(_SHARED, app_name), key=key, value={_VALUE: changes[key]}) for key in changes]
+                )
+
+    def _of(self, user_id: str) -> ItemStore | None:
+        ledger = self._ledger
+        if not isinstance(ledger, UserLedger):
+            return ItemStore(ledger.for_user(user_id))
+        return ItemStore(ledger) if ledger.user_id == user_id else None
 
     def check(self, of_app: Mapping[str, Any], app_name: str) -> None:
         """Raise `AccessDeniedError` when state of a whole app is to be set in a ledger that is limited to one user."""
@@ -247,22 +254,7 @@ class SharedState:
             )
             raise AccessDeniedError(msg)
 
-    def _read(self, chat_id: str) -> dict[str, Any]:
-        chat = self._ledger.get_chat(chat_id)
-        return {} if chat is None else dict(object_at(chat.metadata, RECORD))
 
-    def _merge(self, chat_id: str, owner: str, changes: Mapping[str, Any], title: str, scope: str) -> None:
-        def merged(chat: Chat) -> dict[str, Any]:
-            metadata = chat.metadata or {}
-            return {"metadata": {**metadata, RECORD: {**object_at(metadata, RECORD), **changes}}}
-
-        try:
-            self._ledger.update_chat(chat_id, updater=merged)
-        except ChatNotFoundError:
-            self._ledger.upsert_chat(chat_id, owner, title=title, metadata={_SCOPE: scope})
-            self._ledger.update_chat(chat_id, updater=merged)
-
-
-def shared_chat_id(*names: str) -> str:
-    """Return the id of the chat that keeps the state of an app, or of a user of it."""
-    return joined(_SHARED, *names)
+def _read(items: ItemStore, app_name: str) -> dict[str, Any]:
+    # A prefix of labels is asked for, and below an app there are no others.
+    return {item.key: item.value[_VALUE] for item in items.list((_SHARED, app_name))}

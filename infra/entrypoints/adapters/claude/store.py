@@ -1,7 +1,8 @@
 """`LedgerSessionStore`: the session store of the Claude Agent SDK on a ledger, and the chats of its transcripts."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self, cast
 
 from claude_agent_sdk import fold_session_summary
@@ -12,22 +13,86 @@ from claude_agent_sdk.types import (
     SessionStoreListEntry,
     SessionSummaryEntry,
 )
+from msgspec import UNSET
 
-from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.chat.lines import UNNAMED, Placing, TranscriptLine, gather, title_in
+from chatledger.domain.errors import InvalidValueError, PayloadTooLargeError
+from chatledger.domain.forms.claude_code import NAME
 from chatledger.domain.forms.plain import object_at
+from chatledger.domain.limits import check_metadata, data_copy
+from chatledger.domain.moments import Moment
 from chatledger.domain.values import Chat, SearchHits
 
-from ....ledger.history import MessageHistory
+from ....exchange.agents.claude_code import PROJECT, SESSION, SUBPATH, chat_id_of, line_of, lines_in
+from ....ledger.drafts import new_id
+from ....ledger.history import Commit, MessageHistory
 from ....ledger.ledger import Ledger
 from ....ledger.view import LedgerView
-from ..access import AdapterLedger, Closable, Source, joined
-from .appending import SUMMARY, EntryBatch, Fold
-from .entries import draft_of_entry, load_entries
+from ..access import AdapterLedger, Closable, Source
+from .loading import entry_in, load_entries
 
-PROJECT: Final = "claude_project"
-SESSION: Final = "claude_session"
-SUBPATH: Final = "claude_subpath"
-"""The keys of the metadata of a chat that say of which transcript it is; the subpath of the main one is empty."""
+SUMMARY: Final = "claude_summary"
+"""The key in the metadata of a chat of its summary, and of the number of messages that the chat had then."""
+
+Fold = Callable[[Mapping[str, Any] | None, Sequence[Mapping[str, Any]]], dict[str, Any]]
+"""The state of a summary, None for the first, and further entries, to the state after them."""
+
+
+class EntryBatch(NamedTuple):
+    """Entries to append to a transcript: their lines, the metadata of its chat, and what folds its summary."""
+
+    lines: Sequence[TranscriptLine]
+    metadata: Mapping[str, Any]
+    fold: Fold | None
+
+    def append(self, commit: Commit) -> None:
+        """Append the entries that are not there yet, by their uuids, and describe the chat."""
+        added = self._new_lines(commit)
+        if not added:
+            return
+        messages, state = gather(added), commit.state
+        title = title_in(added, has_title=state.profile is not None and state.profile.title is not None)
+        metadata = self._described(commit, added, len(messages))
+        is_new = commit.begin(title=title, metadata=metadata)
+        Placing(commit, NAME, lines_in).append(messages)
+        if not is_new:
+            commit.describe(metadata=metadata, title=UNSET if title is None else title)
+
+    def _new_lines(self, commit: Commit) -> list[TranscriptLine]:
+        chat_id = commit.state.chat_id
+        named = {line.id: line for line in self.lines}
+        commit.state.look_up(f"{chat_id}:{line_id}" for line_id in named if line_id[:1] != UNNAMED)
+        new = {line_id: line for line_id, line in named.items() if not commit.has(f"{chat_id}:{line_id}")}
+        # What says nothing has no message of its own to be known by: looked for only where the batch may be one that was written.
+        has_turns = any(line.name for line in new.values())
+        is_told = all(line_id in new for line_id, line in named.items() if line.name)
+        if commit.is_begun and not (has_turns and is_told):
+            placing = Placing(commit, NAME, lines_in)
+            before = {line.id for message in placing.walk(commit.head()) for line in lines_in(message)}
+            new = {line_id: line for line_id, line in new.items() if line_id not in before}
+        return list(new.values())
+
+    def _described(self, commit: Commit, added: Sequence[TranscriptLine], number: int) -> dict[str, Any]:
+        metadata, state = dict(self.metadata), commit.state
+        if self.fold is not None:
+            before = object_at({} if state.profile is None else state.profile.metadata, SUMMARY)
+            count = 0 if state.record is None else state.record.message_count
+            # A summary of fewer messages than there are was left behind by whatever else wrote.
+            is_current = before.get("messages") == count
+            if is_current or not count:
+                folded = self.fold(before["data"] if is_current else None, [entry_in(line.value) for line in added])
+                summary = {SUMMARY: {"data": folded, "messages": count + number}}
+                with contextlib.suppress(InvalidValueError, PayloadTooLargeError):  # the SDK makes another one then
+                    metadata |= check_metadata(summary) or {}
+        return metadata
+
+
+def _value_of(entry: Mapping[str, Any]) -> Any:
+    """The value that keeps an entry: its text where it has what data of messages have not, such as too many levels; Claude may read it."""
+    try:
+        return data_copy(dict(entry), "an entry")
+    except InvalidValueError:
+        return json.dumps(entry)
 
 
 class TranscriptKey(NamedTuple):
@@ -50,7 +115,7 @@ class TranscriptKey(NamedTuple):
     @property
     def chat_id(self) -> str:
         """The id of the chat that is made for the transcript."""
-        return joined("claude", self.project, self.session, *filter(None, (self.subpath,)))
+        return chat_id_of(self.project, self.session, self.subpath)
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -60,7 +125,7 @@ class TranscriptKey(NamedTuple):
 
 def chat_id(project_key: str, session_id: str, subpath: str | None = None) -> str:
     """
-    Return the id of the chat that is made for a transcript, such as `claude/-work-trip/<session>`.
+    Return the id of the chat that is made for a transcript, such as `claude/-src-trip/<session>`.
 
     Where there is no such chat, one that has the id of the session alone is gone on with.
     """
@@ -114,10 +179,8 @@ class LedgerSessionStore(Closable):
 
         def append(ledger: Ledger) -> None:
             chat_id = resolved_chat_id(ledger, transcript)
-            drafts = [
-                draft_of_entry(entry, chat_id, is_main=is_main) for entry in cast("list[Mapping[str, Any]]", entries)
-            ]
-            batch = EntryBatch(drafts, transcript.metadata, _folding(transcript) if is_main else None)
+            lines = [line_of(_value_of(entry), f"{UNNAMED}{new_id()}", is_main=is_main) for entry in entries]
+            batch = EntryBatch(lines, transcript.metadata, _folding(transcript) if is_main else None)
             MessageHistory(ledger, chat_id).commit(batch.append)
 
         if entries:
@@ -134,9 +197,9 @@ class LedgerSessionStore(Closable):
         entries = await self._ledger.run(lambda ledger: _loaded(ledger, transcript))
         return cast("list[SessionStoreEntry] | None", entries)
 
-    async def load_as_of(self, key: SessionKey, moment: int | datetime) -> list[SessionStoreEntry] | None:
+    async def load_as_of(self, key: SessionKey, moment: Moment) -> list[SessionStoreEntry] | None:
         """
-        Return the entries of a transcript as they were at a moment: a position of the log, or an aware datetime.
+        Return the entries of a transcript as they were at a moment: a position of the log, or a time.
 
         To go on from there, append them under the id of another session.
         """

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from datetime import datetime
 from typing import Any, NamedTuple, TypeVar, cast
 
 from agents.items import TResponseInputItem
@@ -14,14 +13,14 @@ from agents.memory.session_settings import SessionSettings, coerce_session_setti
 from chatledger.domain.errors import ConfigurationError, ConflictError
 from chatledger.domain.forms.responses import NAME as RESPONSES
 from chatledger.domain.limits import check_id
+from chatledger.domain.moments import Moment
 from chatledger.domain.values import Branch, Chat, SearchHits
 
 from ....ledger.drafts import new_id
 from ....ledger.history import Commit, History, MessageHistory, Told
 from ....ledger.ledger import Ledger
 from ..access import AdapterLedger, Closable, Source
-from .branches import SessionBranches
-from .items import copies_of, cut, draft_of
+from .branches import SessionBranches, copies_of, cut, draft_of
 
 T = TypeVar("T")
 
@@ -156,12 +155,12 @@ class LedgerSession(Closable, SessionBranches):
         """Erase the session, with all its branches and its history. Returns whether there was one."""
         return await self._ledger.run(lambda ledger: ledger.delete_chat(self.session_id))
 
-    async def as_of(self, moment: int | datetime, *, limit: int | None = None) -> list[TResponseInputItem]:
+    async def as_of(self, moment: Moment, *, limit: int | None = None) -> list[TResponseInputItem]:
         """
         Return the items as they were at a moment.
 
         Args:
-            moment: A position of the log, or an aware datetime.
+            moment: A position of the log, or a time; see `Ledger.as_of`.
             limit: As in `get_items`.
         """
         branch, wanted = self._branch, self._limit(limit)

@@ -1,23 +1,30 @@
 // What can be done: commands are copied, and nobody loses what they write in a form.
 
-import { announce } from "./frame.js";
+import { ask, notify } from "./frame.js";
 
-document.addEventListener("click", async (event) => {
+const TYPED_MS = 200;
+
+document.addEventListener("click", (event) => {
   const button = event.target instanceof Element && event.target.closest("[data-copy]");
-  const text = button && button.closest(".command")?.querySelector("code")?.textContent;
-  if (!text) return;
+  const code = button && button.closest(".command")?.querySelector("pre, code");
+  if (code) copy(code.textContent ?? "", code);
+});
+
+/**
+ * Put a text on the clipboard.
+ * @param {string} text
+ * @param {Element} shown Where it stands on the page.
+ */
+export async function copy(text, shown) {
   try {
     await navigator.clipboard.writeText(text);
-    announce("Copied");
+    notify("Copied");
   } catch {
     // Without https a page may not write to the clipboard: then it is selected, to be copied by a key.
-    const range = document.createRange();
-    range.selectNodeContents(/** @type {Element} */ (button.closest(".command")?.querySelector("code")));
-    getSelection()?.removeAllRanges();
-    getSelection()?.addRange(range);
-    announce("Selected, to be copied");
+    getSelection()?.selectAllChildren(shown);
+    notify("Selected, to be copied");
   }
-});
+}
 
 /**
  * Whether somebody writes in a form there, or has.
@@ -34,6 +41,21 @@ export function isWritten(part) {
   }
   return false;
 }
+
+// The commands say what is in the form, as it is typed.
+let typing = 0;
+document.addEventListener("input", ({ target }) => {
+  const form = target instanceof Element && target.closest(".action > form");
+  if (!(form instanceof HTMLFormElement)) return;
+  clearTimeout(typing);
+  typing = setTimeout(async () => {
+    const body = new URLSearchParams(/** @type {any} */ (new FormData(form)));
+    const answer = await ask(new URL(form.action).pathname.replace("/do/", "/commands/"), { method: "POST", body }).catch(() => null);
+    if (!answer?.ok) return;
+    const commands = await answer.json();
+    for (const code of form.parentElement?.querySelectorAll("code[data-command]") ?? []) code.textContent = commands[code.getAttribute("data-command") ?? ""];
+  }, TYPED_MS);
+});
 
 /** What takes something away for ever asks in a dialog, and is off until its id is typed. */
 document.addEventListener("click", (event) => {

@@ -2,10 +2,11 @@
 
 import "./graph.js";
 import "./live.js";
+import "./panes.js";
 import "./time.js";
-import { isWritten } from "./actions.js";
+import { copy, isWritten } from "./actions.js";
 import { ROOT, follow, shownPosition } from "./feed.js";
-import { announce, ask, onKey, remember } from "./frame.js";
+import { ask, notify, onEscape, onKey, remember } from "./frame.js";
 import { PathWindow } from "./window.js";
 
 const LEAST_MS = 300;
@@ -22,6 +23,9 @@ const chat = graph.getAttribute("chat") ?? "";
 const path = new PathWindow(scroller, pathList, chat);
 /** What was asked for last: to be shown in the place of the page, or beside what it shows. */
 const asked = { page: 0, aside: 0 };
+const hand = /** @type {HTMLElement} */ (document.getElementById("hand"));
+/** What of the inspector the reader wants to see, where it has that. */
+let side = new URLSearchParams(location.search).get("q") ? "find" : "";
 let choosing = 0;
 let unseen = 0;
 
@@ -55,7 +59,7 @@ async function fetched(where, use) {
   const text = answer?.ok ? await answer.text() : null;
   if (number !== asked[use]) return null;
   if (text === null) {
-    announce(!answer ? "The server does not answer" : answer.status === 404 ? "It is not there at this moment" : "The server could not answer");
+    notify(!answer ? "The server does not answer" : answer.status === 404 ? "It is not there at this moment" : "The server could not answer");
     return null;
   }
   return new DOMParser().parseFromString(text, "text/html");
@@ -85,6 +89,9 @@ async function show(where, { isKept = true, keeps = null } = {}) {
   for (const [name, value] of Object.entries({ at: path.at, along: path.along, branch: pathList.dataset.branch || null })) set(name, value);
   const id = chosen()?.dataset.message ?? null;
   if (id !== null) set("selected", id);
+  if (keeps === "fork") chosen()?.querySelector("details.fork")?.setAttribute("open", "");
+  const compare = fresh.getElementById("compare")?.getAttribute("href");
+  if (compare) document.getElementById("compare")?.setAttribute("href", compare);
   if (anchor) anchor();
   else see();
   said();
@@ -123,7 +130,10 @@ function swap(fresh, parts) {
       if (old.dataset.of === now.dataset.of) {
         for (const summary of now.querySelectorAll("summary")) if (open.has(summary.textContent)) summary.parentElement?.setAttribute("open", "");
       }
+      const isFocused = old.contains(document.activeElement);
       old.replaceWith(document.adoptNode(now));
+      if (isFocused) now.focus({ preventScroll: true });
+      showSide();
     }
   }
   const [menu, entries] = [document.querySelector(".menu-list"), fresh.querySelector(".menu-list")];
@@ -177,7 +187,7 @@ function said() {
 }
 path.addEventListener("scroll", said);
 path.addEventListener("change", said);
-path.addEventListener("failure", () => announce("The server does not answer"));
+path.addEventListener("failure", () => notify("The server does not answer"));
 
 /** Choose a message: in the path, where it is there, else on the path through it. @param {string} id */
 function choose(id) {
@@ -219,10 +229,24 @@ document.addEventListener("click", (event) => {
     changes(link);
     return;
   }
+  if (link.dataset.beside) {
+    if (!HAS_ROOM.matches) return;
+    event.preventDefault();
+    showBeside(link.dataset.beside, Number(link.closest("article")?.getAttribute("aria-posinset")) - 1);
+    return;
+  }
+  if (link.hasAttribute("data-picture")) {
+    event.preventDefault();
+    enlarge(/** @type {HTMLImageElement} */ (link.querySelector("img")));
+    return;
+  }
   const url = new URL(link.href);
   if (url.origin !== location.origin || url.pathname !== location.pathname) return;
   event.preventDefault();
-  if (link.hasAttribute("data-choose")) choose(link.closest("article")?.dataset.message ?? "");
+  if (link.hasAttribute("data-choose")) {
+    choose(link.closest("article")?.dataset.message ?? "");
+    if (link.classList.contains("dots")) pane("side");
+  }
   else if (link.closest(".as-of")) time.goTo(null);
   else show(url.pathname + url.search, { keeps: link.closest(".fork-bar") ? "fork" : null });
 });
@@ -235,21 +259,131 @@ pathList.addEventListener("click", (event) => {
   if (!message.classList.contains("chosen")) choose(message.dataset.message);
 });
 
-/** The ways on at a fork, when it is opened. */
-pathList.addEventListener(
-  "toggle",
-  async (event) => {
-    const fork = event.target;
-    if (!(fork instanceof HTMLDetailsElement) || !fork.open || !fork.dataset.ways || fork.dataset.asked) return;
-    fork.dataset.asked = "yes";
-    const query = new URLSearchParams({ m: fork.dataset.ways, ...(path.at === null ? {} : { at: path.at }) });
-    const answer = await ask(`${ROOT}/c/${encodeURIComponent(chat)}/ways?${query}`, { headers: { Accept: "text/html" } }).catch(() => null);
-    const list = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("ul");
-    if (list) fork.querySelector("div.ways")?.replaceWith(document.adoptNode(list));
-    else delete fork.dataset.asked;
-  },
-  { capture: true },
-);
+/** @param {HTMLImageElement} image */
+function enlarge(image) {
+  const dialog = Object.assign(document.createElement("dialog"), { className: "picture" });
+  dialog.setAttribute("aria-label", image.alt);
+  dialog.append(Object.assign(new Image(), { src: image.src, alt: image.alt }));
+  dialog.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+// What can be done with a message stands at it, while the pointer or the focus is in it.
+for (const comes of ["pointerover", "focusin"]) {
+  pathList.addEventListener(comes, ({ target }) => {
+    const message = target instanceof Element && target.closest("article");
+    if (message && hand.closest("article") !== message) message.querySelector(":scope > header")?.append(hand);
+    hand.hidden = !message;
+  });
+}
+pathList.addEventListener("pointerleave", () => {
+  hand.hidden = true;
+});
+hand.addEventListener("click", async (event) => {
+  const wanted = event.target instanceof Element ? event.target.closest("button")?.dataset.do : undefined;
+  const message = hand.closest("article");
+  if (!wanted || !message?.dataset.message) return;
+  if (wanted === "copy") {
+    const answer = await ask(`${ROOT}/api/v1/messages/${encodeURIComponent(message.dataset.message)}`).catch(() => null);
+    if (answer?.ok) copy((await answer.json()).text, /** @type {Element} */ (message.querySelector(".body")));
+    else notify("The server could not answer");
+  } else if (wanted === "link") copyLink(message);
+  else {
+    if (!message.classList.contains("chosen")) choose(message.dataset.message);
+    if (wanted === "more") {
+      pane("side");
+      document.getElementById("inspector")?.focus();
+    } else open(wanted);
+  }
+});
+
+/** @param {HTMLElement} message */
+function copyLink(message) {
+  copy(location.origin + address({ m: message.dataset.message ?? "", first: null }), message);
+}
+
+document.addEventListener("click", ({ target }) => {
+  const unfold = target instanceof Element && target.closest("[data-unfold]");
+  if (!unfold) return;
+  unfold.previousElementSibling?.classList.remove("long");
+  unfold.remove();
+});
+
+// The inspector: one of its parts at a time
+
+/** Show what the reader chose, or what comes first. */
+function showSide() {
+  const panels = /** @type {HTMLElement[]} */ ([...document.querySelectorAll("#inspector [data-panel]")]);
+  const shown = panels.find((panel) => panel.dataset.panel === side) ?? panels[0];
+  for (const panel of panels) panel.hidden = panel !== shown;
+  for (const button of document.querySelectorAll("[data-side]")) {
+    button.setAttribute("aria-pressed", String(button.getAttribute("data-side") === shown?.dataset.panel));
+    button.parentElement?.toggleAttribute("hidden", panels.length < 2);
+  }
+}
+showSide();
+
+document.addEventListener("click", ({ target }) => {
+  const button = target instanceof Element && target.closest("[data-side]");
+  if (!button) return;
+  side = button.getAttribute("data-side") ?? "";
+  showSide();
+});
+
+/** Bring the ways on at a fork. @param {HTMLDetailsElement} fork */
+async function bringWays(fork) {
+  if (!fork.dataset.ways || fork.dataset.asked) return;
+  fork.dataset.asked = "yes";
+  const query = new URLSearchParams({ m: fork.dataset.ways, ...(path.at === null ? {} : { at: path.at }) });
+  const answer = await ask(`${ROOT}/c/${encodeURIComponent(chat)}/ways?${query}`, { headers: { Accept: "text/html" } }).catch(() => null);
+  const list = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("ul");
+  if (list) fork.querySelector("div.ways")?.replaceWith(document.adoptNode(list));
+  else delete fork.dataset.asked;
+}
+pathList.addEventListener("toggle", ({ target }) => target instanceof HTMLDetailsElement && target.open && bringWays(target), { capture: true });
+// Whoever was faster than this script finds what they opened.
+for (const fork of pathList.querySelectorAll("details.fork[open]")) bringWays(/** @type {HTMLDetailsElement} */ (fork));
+
+// Two paths beside each other, where there is room for them; else a link leads to the comparison
+
+const beside = /** @type {HTMLElement} */ (document.getElementById("beside"));
+const HAS_ROOM = matchMedia("(min-width: 1800px)");
+
+/** Show another path from a fork on. @param {string} along @param {number} depth How many messages both have in common. */
+async function showBeside(along, depth) {
+  const before = /** @type {HTMLElement} */ (beside.querySelector(".scroller"));
+  const fresh = /** @type {HTMLElement} */ (before.cloneNode(true)); // without what listened to the path that was shown before
+  const list = /** @type {HTMLElement} */ (fresh.querySelector(".path"));
+  list.replaceChildren();
+  before.replaceWith(fresh);
+  const other = new PathWindow(fresh, list, chat, depth);
+  [other.at, other.along] = [path.at, along];
+  const [title, common] = [beside.querySelector("h2"), beside.querySelector(".soft")];
+  if (title) title.textContent = along;
+  if (common) common.textContent = `after ${depth.toLocaleString("en")} message${depth === 1 ? "" : "s"} in common`;
+  beside.hidden = false;
+  other.count = depth + 1;
+  await other.goTo(depth);
+}
+beside.querySelector("[data-close]")?.addEventListener("click", () => {
+  beside.hidden = true;
+});
+HAS_ROOM.addEventListener("change", ({ matches }) => {
+  if (!matches) beside.hidden = true;
+});
+
+/** The way on beside the one that is read, at the chosen fork or the last one. */
+async function toBeside() {
+  const forks = /** @type {NodeListOf<HTMLDetailsElement>} */ (pathList.querySelectorAll("details.fork"));
+  const fork = chosen()?.querySelector("details.fork") ?? forks[forks.length - 1];
+  if (!(fork instanceof HTMLDetailsElement)) return notify("There is no fork here");
+  await bringWays(fork);
+  /** @type {HTMLElement | null} */ (fork.querySelector("[data-beside]"))?.click();
+  return undefined;
+}
+
 
 /** Show what an edit changed in the message itself, or the message again. @param {HTMLAnchorElement} link */
 async function changes(link) {
@@ -295,11 +429,19 @@ function version(rel) {
   if (link instanceof HTMLAnchorElement) link.click();
 }
 
-/** @param {string} title */
-function open(title) {
+/** Open the form of an action on the chosen message. @param {string} title */
+async function open(title) {
+  const id = chosen()?.dataset.message;
+  if (!id) return notify("Choose a message first");
   pane("side");
+  side = "message";
+  if (document.getElementById("inspector")?.dataset.of !== id) {
+    clearTimeout(choosing);
+    await showChosen();
+  }
+  showSide();
   const action = [...document.querySelectorAll("#chosen .action > summary")].find((summary) => summary.textContent === title);
-  if (!(action instanceof HTMLElement)) return announce("Choose a message first");
+  if (!(action instanceof HTMLElement)) return notify(path.at === null ? `${title} is not for readers` : "This is the past: go back to now first");
   if (!action.parentElement?.hasAttribute("open")) action.click();
   action.parentElement?.querySelector(/** @type {any} */ ("textarea, input:not([type=hidden])"))?.focus();
   return undefined;
@@ -330,24 +472,38 @@ onKey("i", () => {
   pane(isOpen ? "path" : "side");
   if (!isOpen) document.getElementById("inspector")?.focus();
 });
-onKey("f", () => open("Fork here"));
+onKey("f", () => open("Fork"));
+onKey("b", toBeside);
+onKey("y", () => {
+  const message = chosen();
+  if (message) copyLink(message);
+  else notify("Choose a message first");
+});
 onKey("e", () => open("Edit"));
 onKey("c", () => document.getElementById("compare")?.click());
 onKey("/", () => document.getElementById("find")?.focus());
 onKey("t", () => time.querySelector("input")?.focus());
 onKey(" ", () => time.play());
 onKey("n", () => time.goTo(null));
+// Escape closes what was found, then the choice.
+for (const [name, change] of [["q", { q: null }], ["m", { m: null }]]) {
+  onEscape(() => {
+    const isThere = new URLSearchParams(location.search).has(/** @type {string} */ (name)) && document.activeElement?.closest("form[method=post]") === null;
+    if (isThere) show(address(/** @type {Record<string, null>} */ (change)), { keeps: "message" });
+    return isThere;
+  });
+}
 onKey("Home", () => path.goTo(0));
 onKey("End", () => path.goTo(path.count - 1, "end"));
 
 /** @param {string} name @param {string} value */
 function press(name, value) {
-  for (const button of document.querySelectorAll(`[data-${name}]`)) button.setAttribute("aria-pressed", String(button.getAttribute(`data-${name}`) === value));
+  for (const button of document.querySelectorAll(`button[data-${name}]`)) button.setAttribute("aria-pressed", String(button.getAttribute(`data-${name}`) === value));
 }
 
 /** @param {string} name @returns {string} What is chosen of a switch. */
 function pressed(name) {
-  return document.querySelector(`[data-${name}][aria-pressed="true"]`)?.getAttribute(`data-${name}`) ?? "";
+  return document.querySelector(`button[data-${name}][aria-pressed="true"]`)?.getAttribute(`data-${name}`) ?? "";
 }
 
 /** @type {Record<string, (value: string) => void>} */
@@ -365,7 +521,7 @@ const SWITCHES = {
 };
 
 for (const [name, act] of Object.entries(SWITCHES)) {
-  for (const button of document.querySelectorAll(`[data-${name}]`)) {
+  for (const button of document.querySelectorAll(`button[data-${name}]`)) {
     button.parentElement?.removeAttribute("hidden");
     button.addEventListener("click", () => {
       press(name, button.getAttribute(`data-${name}`) ?? "");
@@ -374,7 +530,7 @@ for (const [name, act] of Object.entries(SWITCHES)) {
   }
 }
 for (const [key, name] of [["r", "raw"], ["v", "compact"]]) {
-  onKey(key, () => document.querySelector(`[data-${name}="${pressed(name) === "1" ? "0" : "1"}"]`)?.dispatchEvent(new MouseEvent("click")));
+  onKey(key, () => document.querySelector(`button[data-${name}="${pressed(name) === "1" ? "0" : "1"}"]`)?.dispatchEvent(new MouseEvent("click")));
 }
 
 pill.addEventListener("click", () => path.goTo(path.count - 1, "end"));

@@ -1,19 +1,21 @@
-// The list of chats: filtered as one types, kept up to date, moved through by keys; as it was, where the time slider stands.
+// The list of chats: filtered as one types, and kept up to date; as it was, where the strip of time stands.
 
-import "./time.js";
-import { follow, shownPosition } from "./feed.js";
-import { announce, ask, onKey } from "./frame.js";
+import { ClTime } from "./time.js";
+import { ROOT, follow, shownPosition } from "./feed.js";
+import { ask, onKey } from "./frame.js";
+import { filterBy, readList, showList } from "./lists.js";
 
-const TYPING_MS = 120;
 const CHANGED_MS = 10000;
 const LEAST_MS = 1000;
+const WRITING_MS = 1500;
 
-const form = document.querySelector("form[data-filter]");
-/** @type {import("./time.js").ClTime | null} */
-const slider = document.querySelector("cl-time");
+const form = /** @type {HTMLFormElement} */ (document.querySelector("form[data-filter]"));
+const timeButton = document.querySelector('[data-action="time"]');
 let moment = new URLSearchParams(location.search).get("at");
+/** @type {Map<string, number>} */
 const changed = new Map();
-let asked = 0;
+/** @type {Set<string>} */
+const gone = new Set();
 
 function address() {
   const query = new URLSearchParams();
@@ -22,82 +24,84 @@ function address() {
   }
   if (moment !== null) query.set("at", moment);
   const text = query.toString();
-  return text === "" ? "/" : `/?${text}`;
+  return text === "" ? `${ROOT}/` : `${ROOT}/?${text}`;
 }
 
-/** Show what the server has at an address in the place of the results. */
-async function show(path) {
-  const number = ++asked;
-  let text;
-  try {
-    const answer = await ask(path, { headers: { Accept: "text/html" } });
-    if (!answer.ok) return;
-    text = await answer.text();
-  } catch {
-    return; // the server is not there; what is shown stays
-  }
-  if (number !== asked) return;
-  const page = new DOMParser().parseFromString(text, "text/html");
+/**
+ * Show what the server has at an address.
+ * @param {string} path
+ * @param {boolean} [isSame] Whether it is the same list as it is by now: then the rows after its first page stay.
+ */
+async function show(path, isSame = false) {
+  const page = await readList(path, isSame);
+  if (!page) return;
   document.querySelector(".as-of")?.remove();
   const pill = page.querySelector(".as-of");
   if (pill) document.querySelector(".crumbs")?.after(document.adoptNode(pill));
   document.body.classList.toggle("past", pill !== null);
-  const fresh = page.getElementById("results");
-  const old = document.getElementById("results");
-  if (!fresh || !old) return;
-  const focused = old.contains(document.activeElement) ? document.activeElement.closest("[data-chat]") : null;
-  old.replaceWith(document.adoptNode(fresh));
-  const again = focused && rowOf(focused.dataset.chat);
-  if (again) again.querySelector("[data-row]").focus();
+  const [old, fresh] = [document.getElementById("results"), page.getElementById("results")];
+  if (!old || !fresh) return;
+  const focused = document.activeElement?.closest("tr[data-chat]")?.getAttribute("data-chat");
+  if (!isSame || !merge(old, fresh)) showList(page);
+  if (focused) rowOf(focused)?.querySelector("a")?.focus({ preventScroll: true });
   mark();
+}
+
+/**
+ * Put the first page of a list above the rows that are there, without those that it has; what is read stays where it is.
+ * @param {Element} old @param {Element} fresh @returns {boolean} Whether both are such lists.
+ */
+function merge(old, fresh) {
+  const [body, rows] = [old.querySelector("tbody"), fresh.querySelectorAll("tbody > tr")];
+  if (!body || !rows.length) return false;
+  const isAll = !fresh.querySelector(".more");
+  const inFresh = new Set([...rows].map((row) => row.getAttribute("data-chat")));
+  const rest = [...body.children].filter((row) => {
+    const chat = row.getAttribute("data-chat") ?? "";
+    return !isAll && !inFresh.has(chat) && !gone.has(chat);
+  });
+  body.replaceChildren(...[...rows].map((row) => document.adoptNode(row)), ...rest);
+  return true;
 }
 
 /** @param {string} chat */
 function rowOf(chat) {
-  return [...document.querySelectorAll("tr[data-chat]")].find((row) => row.dataset.chat === chat);
+  return document.querySelector(`tr[data-chat="${CSS.escape(chat)}"]`);
 }
 
 /** Mark the rows of chats that changed a moment ago. */
 function mark() {
-  for (const row of document.querySelectorAll("tr[data-chat]")) {
-    row.classList.toggle("changed", changed.has(row.dataset.chat));
+  for (const row of document.querySelectorAll("tr[data-chat]")) row.classList.toggle("changed", changed.has(row.getAttribute("data-chat") ?? ""));
+}
+
+filterBy(form, address, show);
+
+// The strip of time is closed until it is asked for.
+
+/** @returns {ClTime | null} */
+const strip = () => document.querySelector("cl-time");
+
+/** The strip, which is made when it is not there. */
+function openStrip() {
+  if (!timeButton) return null;
+  const open = strip() ?? new ClTime();
+  if (!open.isConnected) {
+    open.setAttribute("role", "region");
+    open.setAttribute("aria-label", "Time");
+    document.getElementById("main")?.after(open);
   }
+  return open;
 }
 
-let typing = 0;
-form.addEventListener("input", () => {
-  clearTimeout(typing);
-  typing = setTimeout(async () => {
-    const path = address();
-    history.replaceState(null, "", path);
-    await show(path);
-    const count = document.getElementById("results").dataset.count;
-    announce(count === "1" ? "1 chat" : `${count} chats`);
-  }, TYPING_MS);
-});
-form.querySelector("button").hidden = true;
-
-function move(step) {
-  const links = [...document.querySelectorAll("[data-row]")];
-  const at = links.findIndex((link) => link.closest("tr").contains(document.activeElement));
-  const next = at < 0 ? (step > 0 ? 0 : links.length - 1) : at + step;
-  links[Math.max(0, Math.min(links.length - 1, next))]?.focus();
-}
-
-form.addEventListener("keydown", (event) => {
-  if (event.key !== "ArrowDown") return;
-  event.preventDefault();
-  move(1);
-});
-
-onKey("j", () => move(1));
-onKey("k", () => move(-1));
-onKey("/", () => form.elements.q.focus());
-if (slider) {
-  onKey("t", () => slider.querySelector("input")?.focus());
-  onKey(" ", () => slider.play());
-  onKey("n", () => slider.goTo(null));
-  slider.addEventListener("cl-at", (event) => {
+/** Put what opens the strip to work, for those who may look at the past of all chats. */
+if (timeButton) {
+  timeButton.removeAttribute("hidden");
+  const focus = () => openStrip()?.querySelector("input")?.focus();
+  timeButton.addEventListener("click", focus);
+  onKey("t", focus);
+  onKey(" ", () => (strip() ? strip()?.play() : focus()));
+  onKey("n", () => strip()?.goTo(null));
+  document.addEventListener("cl-at", (event) => {
     moment = /** @type {CustomEvent} */ (event).detail.at;
     const path = address();
     history.replaceState(null, "", path);
@@ -106,7 +110,7 @@ if (slider) {
   document.addEventListener("click", (event) => {
     if (!(event.target instanceof Element) || !event.target.closest(".as-of a")) return;
     event.preventDefault();
-    slider.goTo(null);
+    openStrip()?.goTo(null);
   });
 }
 
@@ -114,12 +118,14 @@ let shownAt = 0;
 let showing = 0;
 const position = shownPosition();
 if (position !== null) {
-  follow(position, (event) => {
-    changed.set(event.chat_id, (changed.get(event.chat_id) ?? 0) + 1);
+  follow(position, ({ chat_id: chat, type }) => {
+    if (type === "chat_deleted") gone.add(chat);
+    else gone.delete(chat);
+    changed.set(chat, (changed.get(chat) ?? 0) + 1);
     setTimeout(() => {
-      const left = changed.get(event.chat_id) - 1;
-      if (left > 0) changed.set(event.chat_id, left);
-      else changed.delete(event.chat_id);
+      const left = (changed.get(chat) ?? 0) - 1;
+      if (left > 0) changed.set(chat, left);
+      else changed.delete(chat);
       mark();
     }, CHANGED_MS);
     if (showing) return;
@@ -127,8 +133,18 @@ if (position !== null) {
     showing = setTimeout(() => {
       showing = 0;
       shownAt = Date.now();
-      slider?.refresh();
-      if (moment === null) show(location.pathname + location.search);
+      strip()?.refresh();
+      if (moment === null) show(location.pathname + location.search, true);
     }, Math.max(0, shownAt + LEAST_MS - Date.now()));
   });
 }
+
+/** Mark the chats in which an answer is being written: that is not on the log before it ends. */
+async function markWritten() {
+  if (document.hidden || moment !== null) return;
+  const answer = await ask(`${ROOT}/writing`).catch(() => null);
+  if (!answer?.ok) return;
+  const chats = new Set(await answer.json());
+  for (const row of document.querySelectorAll("tr[data-chat]")) row.querySelector(".chip.live")?.toggleAttribute("hidden", !chats.has(row.getAttribute("data-chat")));
+}
+setInterval(markWritten, WRITING_MS);

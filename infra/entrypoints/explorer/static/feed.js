@@ -15,11 +15,29 @@ const channel = new BroadcastChannel(CHANNEL);
 let position = 0;
 let isBegun = false;
 
-/** @param {LogEvent} event */
+/** @type {(again: number | null) => void} */
+let tellLost = () => {};
+
+/**
+ * Call a function when the connection is lost, with when it is tried again, in ms since 1970; with null when it is there again.
+ * @param {(again: number | null) => void} listener
+ */
+export function onLost(listener) {
+  tellLost = listener;
+}
+
+/** @param {LogEvent | {again: number | null}} event */
 function tell(event) {
+  if ("again" in event) return tellLost(event.again);
   if (event.position <= position) return;
   position = event.position;
   for (const listener of listeners) listener(event);
+}
+
+/** Tell this tab and the others. @param {LogEvent | {again: number | null}} event */
+function tellAll(event) {
+  channel.postMessage(event);
+  tell(event);
 }
 
 /** Ask the server until this tab is closed; where the connection fails, again after a while. */
@@ -29,16 +47,16 @@ function lead() {
     const source = new EventSource(`${ROOT}/api/v1/feed?after=${position}`);
     source.onopen = () => {
       wait_ms = FIRST_WAIT_MS;
+      tellAll({ again: null });
     };
     source.onmessage = (message) => {
-      const event = JSON.parse(message.data);
-      channel.postMessage(event);
-      tell(event);
+      tellAll(JSON.parse(message.data));
     };
     source.onerror = () => {
       // The browser tries again by itself and too late; also it gives up where it got an answer.
       source.close();
       setTimeout(connect, wait_ms);
+      tellAll({ again: Date.now() + wait_ms });
       wait_ms = Math.min(wait_ms * 2, LONGEST_WAIT_MS);
     };
   };

@@ -1,9 +1,10 @@
 // What all pages share: keys, the theme, and asking the server.
 
-import { heardPosition } from "./feed.js";
+import { ROOT, follow, heardPosition, onLost, shownPosition } from "./feed.js";
 
 const YEAR_S = 365 * 24 * 3600;
 const SOON_MS = 1000;
+const TOLD_MS = 2500;
 
 /** The keys of this page: what is pressed, to what it does. */
 const bound = new Map();
@@ -15,6 +16,13 @@ const bound = new Map();
  */
 export function onKey(key, act) {
   bound.set(key, act);
+}
+
+/** Do what a key does on this page. @param {string} key @returns {boolean} Whether it does something. */
+export function press(key) {
+  const act = bound.get(key);
+  act?.(new KeyboardEvent("keydown", { key }));
+  return act !== undefined;
 }
 
 /** Inputs that take no text: a slider swallows no keys but those that move it. */
@@ -82,17 +90,41 @@ export function announce(text) {
   }, SOON_MS);
 }
 
+/** Tell whoever pressed something what came of it, on the screen too. @param {string} text */
+export function notify(text) {
+  announce(text);
+  document.querySelector(".toast")?.remove();
+  const toast = Object.assign(document.createElement("p"), { className: "toast", textContent: text });
+  toast.setAttribute("aria-hidden", "true"); // it was announced
+  document.body.append(toast);
+  setTimeout(() => toast.remove(), TOLD_MS);
+}
+
 /** The theme that is seen. */
 export function theme() {
   const chosen = document.documentElement.dataset.theme;
   return chosen ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 }
 
+/** To go on with, the one after the other; the first changes what is seen for most. */
+const THEMES = ["system", "dark", "light"];
+
 function switchTheme() {
-  const next = theme() === "dark" ? "light" : "dark";
-  document.documentElement.dataset.theme = next;
+  const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme ?? "system") + 1) % THEMES.length];
+  if (next === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = next;
   remember("theme", next);
-  document.dispatchEvent(new CustomEvent("cl-theme", { detail: next }));
+  nameTheme();
+  document.dispatchEvent(new CustomEvent("cl-theme", { detail: theme() }));
+}
+
+/** Let the button say which theme it is. */
+function nameTheme() {
+  const words = `Theme: ${document.documentElement.dataset.theme ?? "system"}`;
+  for (const button of document.querySelectorAll('[data-action="theme"]')) {
+    button.setAttribute("title", words);
+    button.querySelector(".unseen")?.replaceChildren(words);
+  }
 }
 
 function showKeys() {
@@ -106,7 +138,23 @@ function openRail({ currentTarget }) {
   if (currentTarget instanceof Element) currentTarget.setAttribute("aria-expanded", String(isOpen));
 }
 
-const ACTIONS = { theme: switchTheme, keys: showKeys, rail: openRail };
+function openPalette() {
+  // What is typed until its script is there is for the palette: the page would take the letters for its own keys, and Enter would
+  // press what has the focus.
+  let typed = "";
+  /** @param {KeyboardEvent} event */
+  const hold = (event) => {
+    const isLetter = event.key.length === 1;
+    if (!(isLetter || event.key === "Enter") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (isLetter) typed += event.key;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  };
+  addEventListener("keydown", hold, { capture: true });
+  return import("./palette.js").then(({ open }) => open(typed)).finally(() => removeEventListener("keydown", hold, { capture: true }));
+}
+
+const ACTIONS = { theme: switchTheme, keys: showKeys, rail: openRail, palette: openPalette };
 
 for (const [name, act] of Object.entries(ACTIONS)) {
   for (const button of document.querySelectorAll(`[data-action="${name}"]`)) {
@@ -115,16 +163,112 @@ for (const [name, act] of Object.entries(ACTIONS)) {
   }
 }
 
+nameTheme();
 onKey("?", showKeys);
+document.querySelectorAll(".rail > a:not(.mark)").forEach((link, number) => onKey(String(number + 1), () => link instanceof HTMLElement && link.click()));
 
-// A menu goes when somebody presses elsewhere, or Escape.
-addEventListener("pointerdown", ({ target }) => closeMenu((menu) => !(target instanceof Node && menu.contains(target))));
-addEventListener("keydown", ({ key }) => key === "Escape" && !document.querySelector("dialog[open]") && closeMenu(() => true));
+// How many threads of agents wait for somebody: at the rail, and in the title of a window that is hidden.
 
-/** @param {(menu: Element) => boolean} isToClose */
-function closeMenu(isToClose) {
-  for (const menu of document.querySelectorAll("details.menu[open]")) if (isToClose(menu)) menu.removeAttribute("open");
+const badge = document.getElementById("waiting");
+const title = document.title;
+let counting = 0;
+
+function showWaiting() {
+  const count = Number(badge?.textContent);
+  badge?.toggleAttribute("hidden", !count);
+  document.title = count && document.hidden ? `(${count}) ${title}` : title;
 }
+
+if (badge && shownPosition() !== null) {
+  document.addEventListener("visibilitychange", showWaiting);
+  follow(shownPosition() ?? 0, ({ chat_id: stream, type }) => {
+    if (counting || !(stream.startsWith("chatledger:v:t:") || type.startsWith("run_"))) return;
+    counting = setTimeout(async () => {
+      counting = 0;
+      const answer = await ask(`${ROOT}/waiting`).catch(() => null);
+      if (!answer?.ok) return;
+      badge.textContent = await answer.text();
+      showWaiting();
+    }, SOON_MS);
+  });
+}
+
+// Where the connection is lost, the header says as of when the page is, and when it is tried again.
+
+const lost = document.createElement("span");
+lost.className = "chip lost";
+lost.setAttribute("role", "status");
+let [lostAt, againAt, ticking] = [0, 0, 0];
+
+onLost((again) => {
+  againAt = again ?? 0;
+  if (again === null) lostAt = 0;
+  else lostAt ||= Date.now();
+  if (again === null) lost.remove();
+  else ticking ||= setInterval(tick, SOON_MS);
+});
+
+/** A stream that ends is begun anew at once: only what lasts is said. */
+function tick() {
+  if (!lostAt) {
+    clearInterval(ticking);
+    ticking = 0;
+    return;
+  }
+  const left = Math.max(Math.ceil((againAt - Date.now()) / 1000), 0);
+  lost.textContent = `as of ${new Date(lostAt).toLocaleTimeString("en-GB")}, again in ${left} s`;
+  if (!lost.isConnected && Date.now() - lostAt > SOON_MS) document.querySelector(".head-end")?.prepend(lost);
+}
+
+/** What Escape closes, the topmost first. @type {(() => boolean)[]} */
+const escapes = [() => closeMenu(() => true), closeSheet];
+
+/**
+ * Let Escape close something of this page, where nothing that was named before is open.
+ * @param {() => boolean} close Returns whether there was something to close.
+ */
+export function onEscape(close) {
+  escapes.push(close);
+}
+
+/** @returns {boolean} Whether the inspector lay over the page. */
+function closeSheet() {
+  const sheet = matchMedia("(width > 640px) and (width < 1200px)").matches && document.querySelector(".side-pane.open");
+  if (sheet) sheet.classList.remove("open");
+  return Boolean(sheet);
+}
+
+// A menu goes when somebody presses elsewhere.
+addEventListener("pointerdown", ({ target }) => closeMenu((menu) => !(target instanceof Node && menu.contains(target))));
+
+/** @param {(menu: Element) => boolean} isToClose @returns {boolean} Whether one was open. */
+function closeMenu(isToClose) {
+  const open = [...document.querySelectorAll("details.menu[open]")].filter(isToClose);
+  for (const menu of open) {
+    if (menu.contains(document.activeElement)) menu.querySelector("summary")?.focus();
+    menu.removeAttribute("open");
+  }
+  return open.length > 0;
+}
+
+/** To the next of the panes that are seen, or the one before. @param {1 | -1} step */
+function goRound(step) {
+  const panes = [...document.querySelectorAll("nav.rail, form.filters, [role=region], #scroller")].filter((pane) => pane.getClientRects().length && !pane.querySelector("[role=region], #scroller"));
+  const at = panes.findIndex((pane) => pane.contains(document.activeElement));
+  const pane = panes[(at + step + panes.length) % panes.length];
+  const part = pane?.matches("[tabindex]") ? pane : pane?.querySelector('[tabindex="0"]:not([role=separator])') ?? pane?.querySelector("a[href], button, input, summary");
+  if (part instanceof HTMLElement) part.focus();
+}
+
+// These act wherever one is, also where one types.
+addEventListener("keydown", (event) => {
+  const isCommand = event.ctrlKey || event.metaKey;
+  if (event.altKey || document.querySelector("dialog[open]")) return;
+  if (event.key === "F6" && !isCommand) goRound(event.shiftKey ? -1 : 1);
+  else if (event.key.toLowerCase() === "k" && isCommand && !event.shiftKey) openPalette();
+  else if (event.key !== "Escape" || event.defaultPrevented || !escapes.some((close) => close())) return;
+  event.preventDefault();
+});
 
 // Capturing, before the parts of a page: what has the focus gets its own keys only.
 document.addEventListener("keydown", (event) => {

@@ -87,9 +87,8 @@ export class Painter {
     context.fillStyle = colours.panel;
     context.fillRect(0, 0, this.width, this.height);
     for (const shown of view.rows) this.#ground(shown, view);
-    const lines = new Map(view.rows.flatMap(({ row, data }) => (data ? [[row, data]] : [])));
     for (const cut of view.bundle) this.#bundle(cut, view);
-    for (const edge of view.edges) this.#edge(edge, lines, view);
+    for (const edge of view.edges) this.#edge(edge, view);
     for (const shown of view.rows) this.#row(shown, view);
   }
 
@@ -153,17 +152,16 @@ export class Painter {
   }
 
   /** @param {Edge} edge */
-  #edge({ row, lane, to_row, to_lane, cut }, lines, view) {
+  #edge({ row, lane, to_row, to_lane, cut, line }, view) {
     const { context, colours, rowPx } = this;
     const from = this.#y(row, view);
     const top = Math.max(from, -2 * rowPx);
     const bottom = Math.min(this.#y(to_row, view), this.height + 2 * rowPx);
     const x = this.x(lane);
     const to = this.x(to_lane);
-    const below = lines.get(to_row);
     // Lane 0 has one line: what of it lies below the head of the path belongs to others.
     const isRead = lane === 0 && to_lane === 0 && to_row <= view.head;
-    const isHovered = view.hoverLine !== null && below?.line === view.hoverLine && !isRead;
+    const isHovered = line === view.hoverLine && !isRead;
     context.strokeStyle = isRead ? colours.accent : isHovered ? colours.l2 : colours.thread;
     context.lineWidth = isRead ? 2.75 : 1.25;
     context.beginPath();
@@ -223,7 +221,8 @@ export class Painter {
       ...data.checkpoints.map((/** @type {string} */ name) => ({ text: `⚑ ${name}`, kind: "flag" })),
       ...data.branches.map((/** @type {string} */ name) => ({ text: name, kind: name === view.branch ? "on" : "off" })),
     ];
-    if (data.children > 1) all.push({ text: String(data.children), kind: "fork" });
+    // The mark of a fork is narrow, and leads on: names give way to it.
+    if (data.children > 1) all.unshift({ text: String(data.children), kind: "fork" });
     if (data.replaced_by || data.stale) all.push({ text: data.replaced_by ? "replaced" : "stale", kind: "flag" });
     let left = all.length;
     for (const { text, kind } of all) {

@@ -12,15 +12,15 @@ const NO_VERSION = -2;
 /**
  * @typedef {{row: number, lane: number}} Point
  * @typedef {{row: number, id: string, lane: number, on_path: boolean, line: number, parents: Point[], role: string, preview: string,
- *   created_at: number, branches: string[], checkpoints: string[], stale: boolean, hidden: boolean,
+ *   created_at: number, branch: string | null, branches: string[], checkpoints: string[], stale: boolean, hidden: boolean,
  *   replaced_by: string | null, children: number}} Row
- * @typedef {{row: number, lane: number, to_row: number, to_lane: number, cut: "down" | "up" | null}} Edge
+ * @typedef {{row: number, lane: number, to_row: number, to_lane: number, cut: "down" | "up" | null, line: number}} Edge
  * @typedef {{row: number, to_row: number, count: number}} Cut
  * @typedef {{version: number, first: number, rows: Row[], edges: Edge[], bundle: Cut[]}} Window
  */
 
 /** The server refused, or did not answer. */
-export class RowsError extends Error {}
+class RowsError extends Error {}
 
 /** Windows of one chat at one moment. It dispatches `change` when something came. */
 export class Rows extends EventTarget {
@@ -95,6 +95,16 @@ export class Rows extends EventTarget {
     this.#take(await this.#window([["rows", 1]]));
   }
 
+  /**
+   * Read that, and the windows of some rows: where it is known at which one the graph opens, nobody waits for two answers in turn.
+   * @param {number} first
+   * @param {number} last
+   */
+  async open(first, last) {
+    const [from, to] = [first, last].map((row) => Math.floor(Math.max(row, 0) / WINDOW_ROWS));
+    await Promise.all(Array.from({ length: to - from + 1 }, (_, number) => this.#read(from + number)));
+  }
+
   /** @param {number} first @param {number} last @returns {Window[]} Those here that have some of these rows. */
   between(first, last) {
     const windows = [];
@@ -121,16 +131,17 @@ export class Rows extends EventTarget {
 
   /** @param {number} number */
   async #fetch(number) {
-    this.underway.add(number);
-    let answer;
     try {
-      answer = await this.#window([["first", number * WINDOW_ROWS], ["rows", WINDOW_ROWS]]);
+      await this.#read(number);
     } catch (error) {
       if (!this.stopped.signal.aborted) this.dispatchEvent(new CustomEvent("failure", { detail: error }));
-      return;
-    } finally {
-      this.underway.delete(number);
     }
+  }
+
+  /** @param {number} number */
+  async #read(number) {
+    this.underway.add(number);
+    const answer = await this.#window([["first", number * WINDOW_ROWS], ["rows", WINDOW_ROWS]]).finally(() => this.underway.delete(number));
     const { version, first, rows, edges, bundle } = answer;
     this.windows.set(number, { version, first, rows, edges, bundle });
     for (const oldest of this.windows.keys()) {

@@ -3,7 +3,7 @@
 /** @typedef {import("./graph-rows.js").Row} Row */
 
 /** What is read aloud of a row. @param {Row} row */
-export function spoken(row) {
+function spoken(row) {
   const words = [`${row.role}: ${row.hidden ? "hidden" : row.preview}`];
   if (row.on_path) words.push("on the read path");
   if (row.branches.length) words.push(`head of ${row.branches.join(", ")}`);

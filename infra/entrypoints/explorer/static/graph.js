@@ -1,6 +1,6 @@
 // <cl-graph chat at along branch selected hits only>: a chat as a git graph, one message a row, each branch in a lane.
 
-import { announce } from "./frame.js";
+import { announce, notify } from "./frame.js";
 import { MapPainter } from "./graph-map.js";
 import { Painter, coloursOf } from "./graph-paint.js";
 import { Rows } from "./graph-rows.js";
@@ -20,7 +20,7 @@ const MINUTE_MS = 60_000;
 /**
  * Attributes: `chat`, its id. `at`, a position or a time; without it the present. `along`, the branch or message whose path is
  * read, and has lane 0. `branch`, whose chip is lit. `only`, with `path` the rows are that path alone, by depth.
- * `selected`, the id of a message. `hits`, ids of messages, as a JSON array or with blanks between them.
+ * `selected`, the id of a message. `row`, where it opens first, if that is known. `hits`, ids of messages, as a JSON array or with blanks between them.
  *
  * Events, which bubble: `cl-select` when a row was chosen, `cl-open` when it is to be opened, `cl-fork` when `[` or `]` went
  * to a branch point; the detail is `{id, row}`. `cl-ready` after the first rows were drawn, and `cl-error` with an `Error`.
@@ -45,6 +45,7 @@ export class ClGraph extends HTMLElement {
     this.treeTimer = 0;
     this.stripTimer = 0;
     this.isReady = false;
+    this.isPlaced = false;
     this.toFocus = false;
     this.way = 1;
     this.before = 0;
@@ -82,7 +83,8 @@ export class ClGraph extends HTMLElement {
 
   /** @param {string} name @param {string | null} before @param {string | null} now */
   attributeChangedCallback(name, before, now) {
-    if (!this.isConnected || before === now || !this.scroll) return;
+    // An element that is upgraded is told of its attributes before it is connected, which loads them all at once.
+    if (!this.isConnected || before === now || !this.painter) return;
     if (name === "chat" || name === "only") this.#load({ isMoved: true });
     else if (name === "at" || name === "along") this.#load({ isMoved: false });
     else if (name === "selected") this.#show(now);
@@ -113,7 +115,7 @@ export class ClGraph extends HTMLElement {
     await this.#try(async (rows) => {
       const from = this.chosen ?? this.#rowAt(way > 0 ? 0 : this.scroll.view);
       const point = await rows.fork(from, way);
-      if (point === null || point.row === null) announce(way > 0 ? "no later fork" : "no earlier fork");
+      if (point === null || point.row === null) notify(way > 0 ? "no later fork" : "no earlier fork");
       else {
         this.#choose(point.row, { isSeen: true });
         this.#tell("cl-fork", point.row, point.id);
@@ -193,6 +195,7 @@ export class ClGraph extends HTMLElement {
     if (isMoved) {
       this.chosen = null;
       this.isReady = false;
+      this.isPlaced = false;
       this.strip = null;
     }
     if (chat === null) {
@@ -205,16 +208,20 @@ export class ClGraph extends HTMLElement {
     this.rows = rows;
     rows.addEventListener("change", (event) => this.#came(/** @type {CustomEvent} */ (event).detail.isNew));
     rows.addEventListener("failure", (event) => this.#fail(/** @type {CustomEvent} */ (event).detail));
+    const opensAt = isMoved && !isPath ? this.getAttribute("row") : null;
+    this.removeAttribute("row");
     await this.#try(async () => {
-      await rows.refresh();
+      if (opensAt === null) await rows.refresh();
+      else await rows.open(Number(opensAt) - Math.ceil(this.scroll.view / ROW_PX), Number(opensAt));
       if (!isMoved) {
         await this.#choosePresent(rows);
         return;
       }
-      const row = await this.#firstRow(rows);
+      const row = opensAt === null ? await this.#firstRow(rows) : Number(opensAt);
       if (row !== null) this.scroll.to((row + 1) * ROW_PX - this.scroll.view * 0.75);
       if (this.getAttribute("selected") !== null && row !== null) this.chosen = row;
     });
+    this.isPlaced = true;
     await this.#findHits();
   }
 
@@ -335,8 +342,9 @@ export class ClGraph extends HTMLElement {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
     const { rows, scroll, painter } = this;
-    if (!rows || !painter.width) return;
+    if (!rows || !painter.width || !this.isPlaced) return; // else it would read rows at which it does not open
     const first = Math.max(Math.floor(scroll.top / ROW_PX) - 1, 0);
+    const hovered = this.hover === null ? undefined : rows.get(this.hover);
     const last = Math.min(Math.ceil((scroll.top + scroll.view) / ROW_PX) + 1, rows.total - 1);
     const shown = [];
     for (let row = first; row <= last; row++) shown.push({ row, data: rows.get(row) });
@@ -353,7 +361,7 @@ export class ClGraph extends HTMLElement {
       isCut: rows.isCut,
       selected: this.chosen,
       hover: this.hover,
-      hoverLine: this.hover === null ? null : (rows.get(this.hover)?.line ?? null),
+      hoverLine: hovered && !hovered.on_path ? hovered.line : null,
       head: rows.head?.row ?? -1,
       hasFocus: this.tree.hasFocus,
       hits: this.hits,
@@ -461,10 +469,11 @@ export class ClGraph extends HTMLElement {
   #showTip(row, event) {
     const data = this.rows?.get(row);
     if (!data || row !== this.hover) return;
-    const branches = data.branches.length ? `${data.branches.join(", ")} · ` : "";
     const answers = data.children > 1 ? ` · ${data.children} answers` : "";
-    const when = new Date(data.created_at).toLocaleString("en", { dateStyle: "medium", timeStyle: "medium" });
-    this.tip.textContent = `${branches}${data.role} · ${when}${answers}`;
+    const when = new Date(data.created_at).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+    // What branch a line belongs to is not seen of it, but at its end, which may be far below.
+    const branches = data.branches.length ? data.branches.join(", ") : (data.branch ?? "on no branch");
+    this.tip.textContent = `${branches} · ${data.role} · ${when}${answers}`;
     this.tip.hidden = false;
     this.tip.style.left = `${Math.max(Math.min(event.offsetX + 12, this.clientWidth - this.tip.offsetWidth - 4), 0)}px`;
     this.tip.style.top = `${Math.max(Math.min(event.offsetY + 16, this.clientHeight - this.tip.offsetHeight - 4), 0)}px`;

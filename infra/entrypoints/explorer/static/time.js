@@ -43,6 +43,7 @@ export class ClTime extends HTMLElement {
     this.total = 0;
     this.timer = 0;
     this.playing = 0;
+    this.movedAt = -MOVING_MS;
     this.told = null;
     /** @type {{density: Bar[], pauses: {x: number, before: number, ms: number}[], is_by_number: boolean}} */
     this.axis = { density: [], pauses: [], is_by_number: true };
@@ -66,7 +67,7 @@ export class ClTime extends HTMLElement {
   async refresh() {
     const isNow = this.told === null;
     await this.#read();
-    if (isNow) this.range.value = this.range.max;
+    if (isNow && !this.timer) this.range.value = this.range.max;
   }
 
   /** Go to a moment, null for the present. @param {string | null} at */
@@ -173,17 +174,21 @@ export class ClTime extends HTMLElement {
     this.#move();
   }
 
-  /** The thumb was moved: say at once where it is, and show it when it rests. */
+  /** The thumb was moved: say at once where it is, and show it; where it is moved on and on, when it rests. */
   #move() {
     this.#say(true);
     clearTimeout(this.timer);
+    const isMovedOn = performance.now() - this.movedAt < MOVING_MS;
+    this.movedAt = performance.now();
     this.timer = setTimeout(async () => {
       const number = Number(this.range.value);
       const step = this.steps.get(number) ?? (await this.#window(number));
-      if (step === undefined || number !== Number(this.range.value)) return;
+      if (number !== Number(this.range.value)) return; // it was moved on
+      this.timer = 0;
+      if (step === undefined) return;
       this.#tell(number >= this.total - 1 ? null : String(step.position));
       this.#say();
-    }, MOVING_MS);
+    }, isMovedOn ? MOVING_MS : 0);
   }
 
   /** @param {string | null} at */
@@ -195,7 +200,7 @@ export class ClTime extends HTMLElement {
   /** When the step was that is shown, in the words of the reader's clock; empty while it is not known. */
   get moment() {
     const step = this.steps.get(Number(this.range.value));
-    return step ? new Date(step.at).toLocaleString("en", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false }) : "";
+    return step ? new Date(step.at).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false }) : "";
   }
 
   /** @param {boolean} [isMoved] Whether the thumb is ahead of what is shown. */
@@ -221,8 +226,10 @@ export class ClTime extends HTMLElement {
   /** @param {number} number @returns {Promise<Step | undefined>} */
   async #window(number) {
     const window = await this.#ask({ first: Math.max(number - WINDOW / 2, 0), limit: WINDOW });
-    for (const step of window?.steps ?? []) this.steps.set(step.number, step);
-    return this.steps.get(number);
+    const steps = window?.steps ?? [];
+    for (const step of steps) this.steps.set(step.number, step);
+    // Where the event of a step was erased since, the one before it tells the same.
+    return this.steps.get(number) ?? steps.filter((step) => step.number < number).pop();
   }
 
   async #read() {
@@ -238,7 +245,8 @@ export class ClTime extends HTMLElement {
       this.#draw();
     } while (!window.is_complete && this.isConnected);
     this.hidden = this.total < 2;
-    this.range.value = this.told === null ? this.range.max : String(window.index);
+    // Who moves the thumb meanwhile has it where it is.
+    if (!this.timer) this.range.value = this.told === null ? this.range.max : String(window.index);
     this.#say();
   }
 
@@ -297,7 +305,7 @@ export class ClTime extends HTMLElement {
     const { density } = this.axis;
     const width = this.track.clientWidth;
     const [from, to] = [density[0].at, density[density.length - 1].at];
-    const date = (at, form) => new Date(at).toLocaleString("en", form);
+    const date = (at, form) => new Date(at).toLocaleString("en-GB", form);
     const y = HEIGHT - 4;
     if (isByNumber) {
       const when = date(from, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hour12: false });

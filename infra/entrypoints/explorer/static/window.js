@@ -19,13 +19,15 @@ export class PathWindow extends EventTarget {
    * @param {HTMLElement} scroller
    * @param {HTMLElement} list What holds the blocks.
    * @param {string} chat
+   * @param {number} [floor] The depth with which it begins: what is before that is never shown.
    */
-  constructor(scroller, list, chat) {
+  constructor(scroller, list, chat, floor = 0) {
     super();
+    this.floor = floor;
     this.scroller = scroller;
     this.list = list;
-    this.above = /** @type {HTMLElement} */ (document.getElementById("above"));
-    this.below = /** @type {HTMLElement} */ (document.getElementById("below"));
+    this.above = /** @type {HTMLElement} */ (scroller.querySelector(".above"));
+    this.below = /** @type {HTMLElement} */ (scroller.querySelector(".below"));
     this.path = `${ROOT}/c/${encodeURIComponent(chat)}/path`;
     /** @type {string | null} */
     this.at = null;
@@ -50,6 +52,8 @@ export class PathWindow extends EventTarget {
     this.along = block.dataset.along ?? "";
     this.count = Number(block.dataset.count);
     this.heights = new Map();
+    clearTimeout(this.settling);
+    this.settling = 0;
     this.list.replaceChildren(block);
     this.sized.disconnect();
     this.sized.observe(block);
@@ -102,8 +106,10 @@ export class PathWindow extends EventTarget {
 
   /** Show the part around a message of the path. @param {number} depth @param {"start" | "end"} [edge] */
   async goTo(depth, edge = "start") {
-    const first = Math.max(Math.min(depth - BLOCK_ROWS / 2, this.count - BLOCK_ROWS), 0);
+    const first = Math.max(Math.min(depth - BLOCK_ROWS / 2, this.count - BLOCK_ROWS), this.floor);
     const number = ++this.number;
+    clearTimeout(this.settling);
+    this.settling = 0;
     const block = await this.#fetch(first);
     if (!block || number !== this.number) return;
     this.count = Number(block.dataset.count);
@@ -150,6 +156,7 @@ export class PathWindow extends EventTarget {
   /** Read again what is shown, as it may be another by now. */
   async refresh() {
     const number = this.number;
+    this.list.querySelector(".hand")?.remove(); // it is no part of a block
     for (const { first, rows, element } of this.blocks) {
       const block = await this.#fetch(first, Math.max(rows, 1));
       if (!block || number !== this.number || !element.isConnected) return;
@@ -194,7 +201,7 @@ export class PathWindow extends EventTarget {
     for (const { first, rows, element } of this.blocks) if (rows) this.heights.set(first, element.offsetHeight / rows);
     const all = [...this.heights.values()];
     this.mean = all.length ? all.reduce((sum, height) => sum + height, 0) / all.length : FIRST_GUESS_PX;
-    const [above, below] = [this.first * this.mean, Math.max(this.count - this.end, 0) * this.mean];
+    const [above, below] = [(this.first - this.floor) * this.mean, Math.max(this.count - this.end, 0) * this.mean];
     this.scale = Math.min(1, MOST_PX / Math.max(above + below, 1));
     this.above.style.height = `${above * this.scale}px`;
     this.below.style.height = `${below * this.scale}px`;
@@ -202,23 +209,24 @@ export class PathWindow extends EventTarget {
 
   #scrolled() {
     this.dispatchEvent(new CustomEvent("scroll"));
-    if (this.isAsking) return;
     const { scroller } = this;
     const [top, bottom] = [scroller.scrollTop, scroller.scrollTop + scroller.clientHeight];
     const start = this.list.offsetTop;
     const end = start + this.list.offsetHeight;
-    if ((bottom < start && this.first > 0) || (top > end && this.end < this.count)) this.#jump();
-    else if (top - start < NEAR_PX && this.first > 0) this.#extend(Math.max(this.first - BLOCK_ROWS, 0), this.first);
+    const coming = this.isAsking ? BLOCK_ROWS * this.mean * this.scale : 0;
+    if ((bottom < start - coming && this.first > this.floor) || (top > end + coming && this.end < this.count)) this.#jump();
+    else if (this.isAsking) return;
+    else if (top - start < NEAR_PX && this.first > this.floor) this.#extend(Math.max(this.first - BLOCK_ROWS, this.floor), this.first);
     else if (end - bottom < NEAR_PX && this.end < this.count) this.#extend(this.end, Math.min(this.end + BLOCK_ROWS, this.count));
   }
 
   /** The bar was dropped beyond what is here: the message there, in proportion, when it rests. */
   #jump() {
+    // Taken now: what comes meanwhile changes the heights, and half the bar would be another message then.
+    const height = this.scroller.scrollHeight - this.scroller.clientHeight;
+    const depth = this.floor + Math.round((this.scroller.scrollTop / Math.max(height, 1)) * (this.count - this.floor - 1));
     clearTimeout(this.settling);
-    this.settling = setTimeout(() => {
-      const height = this.scroller.scrollHeight - this.scroller.clientHeight;
-      this.goTo(Math.round((this.scroller.scrollTop / Math.max(height, 1)) * (this.count - 1)));
-    }, SETTLED_MS);
+    this.settling = setTimeout(() => this.goTo(depth), SETTLED_MS);
   }
 
   /** @param {number} first @param {number} end */
@@ -228,7 +236,7 @@ export class PathWindow extends EventTarget {
     const isBefore = first < this.first;
     const block = await this.#fetch(first, end - first);
     this.isAsking = false;
-    if (!block || number !== this.number) return;
+    if (!block || number !== this.number || this.settling) return;
     this.#keeping(() => {
       if (isBefore) this.list.prepend(block);
       else this.list.append(block);

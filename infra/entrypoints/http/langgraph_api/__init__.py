@@ -7,6 +7,9 @@ from typing import Any, Final, NoReturn
 
 from starlette.routing import Route as PathRoute
 
+from chatledger.domain.errors import NotFoundError
+
+from ..access import Principal
 from ..contract import Contract
 from ..problems import RequestError
 from ..routing import Route
@@ -16,7 +19,6 @@ from . import (
     protocol_routes,
     repeating,
     run_routes,
-    state_routes,
     store_routes,
     thread_routes,
 )
@@ -69,7 +71,6 @@ ROUTES: Final[list[Route]] = [
     *store_routes.ROUTES,
     *assistant_routes.ROUTES,
     *thread_routes.ROUTES,
-    *state_routes.ROUTES,
     *run_routes.ROUTES,
     *repeating.ROUTES,
     *protocol_routes.ROUTES,
@@ -77,16 +78,16 @@ ROUTES: Final[list[Route]] = [
 
 
 def langgraph_paths(service: Service, graphs: Mapping[str, Any] | None = None) -> list[PathRoute]:
-    """
-    Return the paths of LangGraph's API.
+    """Return the paths of LangGraph's API."""
+    served = Graphs(service.ledger, graphs)
 
-    Args:
-        service: What all routes share.
-        graphs: The graphs by name; see `Graphs`.
+    def executes(principal: Principal, assistant_id: str) -> bool:
+        try:
+            return served.assistants(principal).get(assistant_id).graph_id in served.names
+        except NotFoundError:
+            return False
 
-    Raises:
-        ConfigurationError: One of them is no graph.
-    """
-    runs = Runs(service, Graphs(service.ledger, graphs))
+    service.executes = executes
+    runs = Runs(service, served)
     runs.after.append(partial(repeating.carry_on, runs))
     return Contract("", ROUTES, encode_value, answer_detail, partial(AgentCall, runs)).paths(service)

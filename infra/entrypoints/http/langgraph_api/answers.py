@@ -49,14 +49,7 @@ async def with_messages(ledger: AsyncLedger, run: MessageRun, request: NewRun) -
 
 
 class Answering:
-    """
-    The answer of a run: the last message of an assistant that the run added to `messages`, or the texts that a function yielded.
-
-    Args:
-        before: The checkpoint that the run begins at; None at the beginning of a thread.
-        run_input: The input of the run.
-        run: The run that is answered.
-    """
+    """The answer of a run that begins at a checkpoint: the last message of an assistant that it added to `messages`, or what a function yielded."""
 
     def __init__(self, before: CheckpointTuple | None, run_input: Any, run: MessageRun) -> None:
         # Messages of the state, the input, or the chat are no answer, wherever the graph puts them in its state again.
@@ -75,13 +68,7 @@ class Answering:
             self._texts.append(str(cast("dict[str, Any]", data).get("content", "")))
 
     def answer(self, spare_id: str, after: CheckpointTuple | None) -> Fragment | None:
-        """
-        Return the answer as a message of the chat; None where there is none.
-
-        Args:
-            spare_id: The id for a message that has none. Others keep theirs, so that a state has them once.
-            after: The last checkpoint of the run; None where it has none.
-        """
+        """Return the answer as a message of the chat, under `spare_id` where it has none, as a state has ids once; None where there is none."""
         if after is None:
             return assistant_text("".join(self._texts), spare_id) if any(self._texts) else None
         messages = _messages_of(after)
@@ -120,11 +107,6 @@ async def resume(ledger: AsyncLedger, run: MessageRun, checkpoint_id: str | None
     Let the run of the same assistant go on that waits for an answer, which this run brings; return it.
 
     None where none waits, or this run begins before the question.
-
-    Args:
-        ledger: The ledger.
-        run: The run that brings the answer.
-        checkpoint_id: The checkpoint that it begins at; None for the newest.
     """
     for asking in reversed(await list_asking(ledger, run.thread_id, namespace_of(run))):
         # An update of the state may stand between the question and the answer. Ids of checkpoints are in the order of time.

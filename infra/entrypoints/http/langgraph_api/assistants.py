@@ -15,8 +15,7 @@ from chatledger.domain.errors import (
     NotFoundError,
     StateConflictError,
 )
-from chatledger.domain.versioned.keys import ASSISTANT_STATES, parse_state_id, state_id
-from chatledger.domain.versioned.namespaces import assistant_namespace
+from chatledger.domain.versioned.keys import ASSISTANT_STATES, assistant_namespace, parse_state_id, state_id
 
 from ....clock import clock_ms
 from ....ledger.graph.state_store import StateStore
@@ -38,13 +37,6 @@ class Assistant(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         assistant_id: Its id. A graph has an assistant from the beginning, whose id is the name of the graph.
-        graph_id: The name of the graph.
-        config: The configuration of its runs, as LangGraph's `RunnableConfig`.
-        context: The context of its runs.
-        metadata: A JSON object of any kind.
-        name: Its name for people.
-        description: Its purpose.
-        version: 1, 2, 3, ...
         created_at: When it was made, in ms since the epoch.
         updated_at: When it was changed, or another version was made the present one.
     """
@@ -93,15 +85,7 @@ class _StoredAssistant(NamedTuple):
 
 
 class Assistants:
-    """
-    The assistants that a caller may use: the caller's own, those that were made for everybody, and one of each graph.
-
-    Args:
-        graph_ids: The names of the graphs.
-        ledger: The whole ledger.
-        principal: The caller.
-        since: When the graphs were registered, in ms since the epoch: the time of their first assistants.
-    """
+    """The assistants that a caller may use: the caller's own, those that were made for everybody, and one of each graph."""
 
     def __init__(self, graph_ids: Iterable[str], ledger: Ledger, principal: Principal, since: int) -> None:
         self._graph_ids = list(graph_ids)
@@ -112,12 +96,7 @@ class Assistants:
         self._states, self._since = StateStore(ledger), since
 
     def get(self, assistant_id: str, version: int | None = None) -> Assistant:
-        """
-        Read an assistant: by its id, the name of a graph, or the UUID that LangGraph's server makes of such a name.
-
-        Raises:
-            NotFoundError: There is none, or it is another user's.
-        """
+        """Read an assistant: by its id, the name of a graph, or the UUID that LangGraph's server makes of such a name."""
         if version is None:
             return self._find(assistant_id).record.assistant
         for candidate in self.versions(assistant_id):
@@ -170,13 +149,7 @@ class Assistants:
         raise AlreadyExistsError(msg)
 
     def update(self, assistant_id: str, change: AssistantChange) -> Assistant:
-        """
-        Make a new version of an assistant.
-
-        Raises:
-            NotFoundError: There is no such assistant, or graph.
-            AccessDeniedError: It is everybody's.
-        """
+        """Make a new version of an assistant that is the caller's own."""
         if change.graph_id is not None:
             self._check_graph(change.graph_id)
 
@@ -188,13 +161,7 @@ class Assistants:
         return self._change(assistant_id, next_version)
 
     def set_latest(self, assistant_id: str, version: int) -> Assistant:
-        """
-        Make an earlier version of an assistant the present one.
-
-        Raises:
-            NotFoundError: There is no such assistant, or version.
-            AccessDeniedError: It is everybody's.
-        """
+        """Make an earlier version of an assistant that is the caller's own the present one."""
 
         def back(record: _AssistantRecord) -> _AssistantRecord:
             earlier = self.get(assistant_id, version)
@@ -218,13 +185,7 @@ class Assistants:
         return [versions[number] for number in sorted(versions, reverse=True)]
 
     def delete(self, assistant_id: str) -> None:
-        """
-        Delete an assistant with all of its versions.
-
-        Raises:
-            NotFoundError: There is no such assistant.
-            AccessDeniedError: It is everybody's, or the one that a graph has from the beginning.
-        """
+        """Delete an assistant of the caller with all of its versions; the one that a graph has from the beginning stays."""
         stored = self._find(assistant_id)
         if stored.record.assistant.assistant_id in self._graph_ids:
             msg = f"assistant {assistant_id!r} is the one that its graph has from the beginning; it cannot be deleted"
@@ -289,12 +250,7 @@ class Assistants:
 
 
 def _changed(assistant: Assistant, change: AssistantChange) -> Assistant:
-    """
-    Apply a change; `config.configurable` and the context say the same, so either fills the other.
-
-    Raises:
-        RequestError: They do not say the same.
-    """
+    """Apply a change; `config.configurable` and the context say the same, so either fills the other, and others are refused."""
     names = AssistantChange.__struct_fields__
     changes: dict[str, Any] = {name: getattr(change, name) for name in names if getattr(change, name) is not None}
     if "metadata" in changes:

@@ -29,13 +29,7 @@ Offset = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class AgentCall(HttpCall):
-    """
-    One request of a client of LangGraph, with what the server runs.
-
-    Attributes:
-        graphs: The graphs that the server runs.
-        runs: The runs that it executes.
-    """
+    """One request of a client of LangGraph, with what the server runs."""
 
     def __init__(self, runs: Runs, service: Service, principal: Principal, request: Request) -> None:
         super().__init__(service, principal, request)

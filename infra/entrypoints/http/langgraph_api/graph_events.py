@@ -53,12 +53,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         input: Its input; None to go on where the thread is.
-        command: Instead, `resume`, `update` and `goto`.
-        context: What the graph is given as its context.
-        modes: The kinds of events to be yielded.
-        has_subgraphs: Whether those of subgraphs are wanted too.
         interrupt_before, interrupt_after: Nodes to stop at, or `*`.
-        durability: When checkpoints are written.
     """
 
     input: Any = None
@@ -183,9 +178,6 @@ class _Speech:
 
     LangGraph's `messages` mode passes over messages that are plain dictionaries, so what nodes return is taken from the
     results of their tasks.
-
-    Args:
-        speakers: Whose texts are wanted: `ai`, `tool`.
     """
 
     def __init__(self, speakers: set[str]) -> None:

@@ -17,7 +17,7 @@ from langgraph.graph import StateGraph
 from langgraph.pregel import Pregel
 
 from chatledger.domain.errors import ConfigurationError, NotFoundError
-from chatledger.domain.versioned.namespaces import assistant_namespace
+from chatledger.domain.versioned.keys import assistant_namespace
 
 from ....clock import clock_ms
 from ....ledger.aio.async_ledger import AsyncLedger
@@ -39,7 +39,6 @@ class OpenGraph(NamedTuple):
     An assistant's graph, ready to run.
 
     Args:
-        assistant: The assistant.
         graph: Its graph, whose checkpointer is `saver`, and which has a store; None where an async generator function is registered instead.
         runner: That function; None where it is a graph.
         saver: Bound to the namespace of the run, and limited to what the caller may read.
@@ -71,7 +70,6 @@ class Graphs:
     The graphs of a server.
 
     Args:
-        ledger: The whole ledger.
         graphs: By name: a graph, compiled or not; a function that makes one, which may take a config, be asynchronous and
             give a context manager; or an async generator function, which is called with the input and the config.
 
@@ -106,12 +104,7 @@ class Graphs:
         return self._store_of(principal.user_id)
 
     async def assistant(self, principal: Principal, assistant_id: str) -> Assistant:
-        """
-        Read an assistant, by its id or the name of a graph.
-
-        Raises:
-            NotFoundError: There is none that this caller may use.
-        """
+        """Read an assistant, by its id or the name of a graph."""
         return await self._ledger.run(lambda _: self.assistants(principal).get(assistant_id))
 
     def assistants(self, principal: Principal) -> Assistants:
@@ -127,18 +120,7 @@ class Graphs:
         *,
         namespace: str | None = None,
     ) -> AsyncGenerator[OpenGraph]:
-        """
-        Open the graph of an assistant for a caller; use it with `async with`.
-
-        Args:
-            principal: The caller.
-            assistant: The assistant, or its id, or the name of a graph.
-            config: The argument of a function that makes the graph.
-            namespace: Where the checkpoints are stored; that of the assistant when None.
-
-        Raises:
-            NotFoundError: There is no such assistant, or its graph is not registered here.
-        """
+        """Open the graph of an assistant for a caller; use it with `async with`."""
         resolved = await self.assistant(principal, assistant) if isinstance(assistant, str) else assistant
         saver = self.saver(principal).for_namespace(namespace or resolved.namespace)
         async with self.graph(resolved.graph_id, config or configured(resolved, "")) as graph:
@@ -154,13 +136,7 @@ class Graphs:
 
     @asynccontextmanager
     async def graph(self, graph_id: str, config: RunnableConfig | None = None) -> AsyncGenerator[Graph | Runner]:
-        """
-        Open a registered graph as it is, without checkpoints.
-
-        Raises:
-            NotFoundError: There is none of that name.
-            ConfigurationError: What makes it gave no graph.
-        """
+        """Open a registered graph as it is, without checkpoints."""
         if graph_id not in self._graphs:
             msg = f"Graph '{graph_id}' not found. Available graphs: {', '.join(map(repr, self._graphs)) or 'none'}"
             raise NotFoundError(msg)
@@ -210,9 +186,6 @@ def load_graphs(named: Sequence[str]) -> dict[str, Any]:
     Import graphs that are named as `name=module:attribute`, or `name=./file.py:attribute`.
 
     Modules are looked for in the working directory too.
-
-    Raises:
-        ConfigurationError: A name has another form, is there twice, or cannot be imported.
     """
     graphs: dict[str, Any] = {}
     for entry in named:

@@ -149,16 +149,7 @@ class Job:
         return await saver.aget_tuple({"configurable": config}) or before
 
     async def finish(self, graphs: Graphs, error: BaseException | None) -> None:
-        """
-        Record how the run ended, and end its stream.
-
-        Args:
-            graphs: The graphs of the server.
-            error: What it failed with; None where it came to its own end.
-
-        Raises:
-            NotFoundError: The thread was deleted.
-        """
+        """Record how the run ended, with an error or None, and end its stream."""
         thread_id, run_id = self.run.thread_id, self.run.run_id
         what: dict[str, str] | None = None
         # Before the last checkpoint is looked for: those of the run are gone then.

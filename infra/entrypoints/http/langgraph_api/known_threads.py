@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from chatledger.domain.errors import ChatledgerError, NotFoundError
 from chatledger.domain.values import Chat
-from chatledger.domain.versioned.namespaces import ASSISTANT, root_of
+from chatledger.domain.versioned.keys import ASSISTANT, root_of
 
 from ....ledger.ledger import Ledger
 from ....ledger.threads import ThreadInfo, Threads, thread_info
@@ -67,12 +67,7 @@ class KnownThread(NamedTuple):
 
 
 def find_thread(call: AgentCall, thread_id: str) -> KnownThread:
-    """
-    Look for a thread, in a worker thread.
-
-    Raises:
-        NotFoundError: There is none, or it is another user's.
-    """
+    """Look for a thread, in a worker thread; `NotFoundError` where there is none, or it is another user's."""
     chat, info = read_thread_record(call.ledger, thread_id)
     if chat is None and info is None:
         msg = f"Thread with ID {thread_id} not found"
@@ -129,7 +124,7 @@ def _by_chat(ledger: Ledger) -> Iterator[_Timed]:
 def _by_thread(ledger: Ledger) -> Iterator[_Timed]:
     after: str | None = None
     while True:
-        infos, after = Threads(ledger).list_part(limit=_PAGE, after=after)
+        infos, after = ledger.list_threads(limit=_PAGE, after=after)
         yield from ((info.updated_at, info.thread_id) for info in infos)
         if after is None:
             return

@@ -23,9 +23,6 @@ class ProtocolEvent(NamedTuple):
 
     Args:
         method: Such as `values`, `messages`, `lifecycle` or `input.requested`.
-        namespace: Of the subgraph; empty for the graph itself.
-        data: As the protocol has it.
-        more: Entries beside the data.
     """
 
     method: str
@@ -89,12 +86,7 @@ def envelope(run_id: str, place: ThreadEventPlace, part: int, event: ProtocolEve
 
 
 class Translating:
-    """
-    Makes events of the protocol of those of one run, which are to be given from the first.
-
-    Args:
-        graph_name: The name of the graph.
-    """
+    """Makes events of the protocol of those of one run, which are to be given from the first."""
 
     def __init__(self, graph_name: str | None) -> None:
         self._graph_name = graph_name

@@ -39,13 +39,7 @@ class ProtocolCommand(msgspec.Struct):
 
 
 class CommandError(Exception):
-    """
-    A command that was refused.
-
-    Args:
-        message: What is wrong with it.
-        code: One of the protocol's.
-    """
+    """A command that was refused, with a code of the protocol."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)

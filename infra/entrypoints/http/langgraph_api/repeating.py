@@ -42,14 +42,7 @@ async def repeat_ready(
     *,
     with_failed: bool = False,
 ) -> list[MessageRun]:
-    """
-    Begin the runs of the steps that are ready, and return them.
-
-    Raises:
-        RegenerationNotFoundError: There is no such regeneration.
-        NotFoundError: The graph of one of them is not registered here.
-        RequestError: The server has too many runs.
-    """
+    """Begin the runs of the steps that are ready, and return them."""
     regeneration = await ledger.get_regeneration(chat_id, regeneration_id)
     if regeneration is None:
         raise RegenerationNotFoundError(chat_id, regeneration_id)

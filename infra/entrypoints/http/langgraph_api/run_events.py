@@ -79,12 +79,7 @@ class Packing:
 
 
 class Assembling:
-    """
-    Makes events of chunks, which are to be given in order, and from the first.
-
-    Attributes:
-        is_cut: Whether events are missing, as the stream was full.
-    """
+    """Makes events of chunks, which are to be given in order, and from the first. `is_cut` says that some are missing."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -92,12 +87,7 @@ class Assembling:
         self.is_cut = False
 
     def add(self, chunk: LiveChunk) -> RunEvent | None:
-        """
-        Take a chunk; return the event that it completes. The parts of an event that was not written to its end are dropped.
-
-        Raises:
-            CorruptStateError: It is none of `Packing`.
-        """
+        """Take a chunk; return the event that it completes. The parts of an event that was not written to its end are dropped."""
         data = chunk.data
         mark = data[:1] if isinstance(data, bytes) else b""
         if mark == CUT:

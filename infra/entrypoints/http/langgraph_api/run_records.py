@@ -1,12 +1,12 @@
 """Records of runs: as LangGraph's clients read them, what the API keeps in their metadata, and the order in which they go."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, cast
 
 import msgspec
 
 from chatledger.domain.chat.runs import MessageRun, RunStatus
-from chatledger.domain.versioned.namespaces import ASSISTANT
+from chatledger.domain.versioned.keys import ASSISTANT
 
 from .encoding import encode, time_of, to_plain
 
@@ -96,17 +96,13 @@ def status_of_run(run: MessageRun) -> str:
     return str(run.metadata.get(OUTCOME) or _STATUSES[run.status])
 
 
-def failure_of(run: MessageRun) -> dict[str, str] | None:
-    """Return what went wrong: `error` and `message`."""
-    recorded = run.metadata.get(FAILURE)
-    if isinstance(recorded, dict):
-        return cast("dict[str, str]", recorded)
-    return None if run.status != "error" else {"error": "Error", "message": "the run failed"}
-
-
 def reason(run: MessageRun) -> dict[str, str] | None:
-    """Return what a run failed with; None for one that did not, or was ended."""
-    return failure_of(run) if run.metadata.get(OUTCOME) in {None, "error"} and run.status == "error" else None
+    """Return what a run failed with, as `error` and `message`; None for one that did not, or was ended."""
+    if run.status != "error" or run.metadata.get(OUTCOME) not in {None, "error"}:
+        return None
+    recorded = run.metadata.get(FAILURE)
+    is_told = isinstance(recorded, dict)
+    return cast("dict[str, str]", recorded) if is_told else {"error": "Error", "message": "the run failed"}
 
 
 def failure(error: BaseException) -> dict[str, str]:
@@ -136,30 +132,8 @@ def end_of(run: MessageRun, status: RunStatus | None = None) -> bytes:
     )
 
 
-class Admission(NamedTuple):
-    """
-    The decision about a new run.
-
-    Args:
-        is_refused: Whether it is not to run at all.
-        cancels: The runs that are to end for it, and how.
-        waits_for: The ids of the runs that it waits for.
-    """
-
-    is_refused: bool = False
-    cancels: tuple[tuple[str, Action], ...] = ()
-    waits_for: tuple[str, ...] = ()
-
-
 def ahead_of(run: MessageRun, runs: Sequence[MessageRun]) -> list[MessageRun]:
-    """
-    Return the runs that go before one: those that are running, and those that were due earlier.
-
-    Args:
-        run: The run.
-        runs: All runs of its assistant on the thread that are not over, in the order of their records. The order follows from
-            these alone, so that all processes find the same.
-    """
+    """Return the runs that go before one: those that are running, and those that were due earlier."""
     places = {other.run_id: (due_at(other), place) for place, other in enumerate(runs)}
     own = places[run.run_id]
     return [
@@ -167,15 +141,3 @@ def ahead_of(run: MessageRun, runs: Sequence[MessageRun]) -> list[MessageRun]:
         for other in runs
         if other.run_id != run.run_id and (other.status == "running" or places[other.run_id] < own)
     ]
-
-
-def decide_turn(strategy: Strategy, ahead: Iterable[MessageRun]) -> Admission:
-    """Decide about a new run, from those that go before it."""
-    ids = tuple(run.run_id for run in ahead)
-    if not ids:
-        return Admission()
-    if strategy == "reject":
-        return Admission(is_refused=True)
-    if strategy == "enqueue":
-        return Admission(waits_for=ids)
-    return Admission(cancels=tuple((run, strategy) for run in ids), waits_for=ids)

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Final, Literal, cast
 import msgspec
 
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.versioned.decide import check_namespace
-from chatledger.domain.versioned.namespaces import ASSISTANT, assistant_namespace
+from chatledger.domain.versioned.keys import ASSISTANT, assistant_namespace, check_namespace
 
 from ....clock import clock_ms
 from ..problems import RequestError
@@ -72,13 +71,7 @@ class NewRun(msgspec.Struct, kw_only=True):
         return self.command is not None or (self.input is None and self.trigger_message_id is None)
 
     def check(self) -> None:
-        """
-        Refuse what the server cannot do.
-
-        Raises:
-            InvalidValueError: There is a webhook; or what is configured is no object, or has other values than it may.
-            RequestError: There are a context and a configuration.
-        """
+        """Refuse what the server cannot do: webhooks, and a context beside a configuration."""
         if self.webhook is not None:
             msg = "webhooks are not called by this server: follow the run with GET /threads/{thread_id}/runs/{run_id}/join"
             raise InvalidValueError(msg)
@@ -177,21 +170,13 @@ class NewRun(msgspec.Struct, kw_only=True):
         The namespace that the run asks for by `checkpoint_ns`; None for its assistant's own.
 
         With a `checkpoint_map`, `checkpoint_ns` is that of a subgraph instead, as LangGraph gives it.
-
-        Raises:
-            InvalidValueError: It is no text, or too long.
         """
         place = self._place
         namespace = None if "checkpoint_map" in place else place.get("checkpoint_ns")
         return None if namespace is None else check_namespace(namespace)
 
     def namespace_for(self, assistant_id: str) -> str:
-        """
-        Return the namespace of the run, as it is stored.
-
-        Raises:
-            InvalidValueError: It asks for that of another assistant, or for a part of its own.
-        """
+        """Return the namespace of the run, as it is stored; that of another assistant, or a part of its own, is refused."""
         own = assistant_namespace(assistant_id)
         namespace = self.namespace or own
         if namespace.startswith(ASSISTANT) and namespace != own:
@@ -215,12 +200,6 @@ class NewRun(msgspec.Struct, kw_only=True):
         Return where the run begins, for `configurable`; nothing for the end of the thread.
 
         `checkpoint_id` counts most, then `checkpoint`, then `config.configurable`.
-
-        Args:
-            namespace: That of the run, which the graph knows as `""`.
-
-        Raises:
-            InvalidValueError: The checkpoint is none.
         """
         named = self._place
         place: dict[str, Any] = {name: named[name] for name in _OF_CHECKPOINT if name in named}

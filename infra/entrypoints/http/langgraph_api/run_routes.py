@@ -191,15 +191,7 @@ async def delete(call: AgentCall, thread_id: str, run_id: str) -> None:
 
 
 async def begin_run(call: AgentCall, request: NewRun, thread_id: str | None) -> MessageRun:
-    """
-    Begin a run on a thread, or on one of its own.
-
-    Raises:
-        NotFoundError: There is no such thread, or no such checkpoint.
-        RequestError: There is no such assistant.
-        ConflictError: Another run of the assistant is on the thread, and the request does not want to wait.
-        InvalidValueError: The server cannot do what the request says.
-    """
+    """Begin a run on a thread, or on one of its own."""
     request.check()
     assistant = await _assistant(call, request.assistant_id)
     new_id = str(uuid7()) if thread_id is None else thread_id

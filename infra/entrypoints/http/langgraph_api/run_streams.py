@@ -29,12 +29,7 @@ _PLACE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,12}|\*))?")
 
 
 async def find_run(call: AgentCall, thread_id: str, run_id: str) -> MessageRun:
-    """
-    Look for a run; one whose server is gone has failed.
-
-    Raises:
-        NotFoundError: There is none, or it is another user's, or it was deleted.
-    """
+    """Look for a run; one whose server is gone has failed, and one that was deleted is not there."""
     run = await call.async_ledger.get_run(check_id(thread_id, "thread_id"), check_id(run_id, "run_id"))
     if run is None or is_deleted(run):
         msg = f"Run {run_id} not found"
@@ -43,12 +38,7 @@ async def find_run(call: AgentCall, thread_id: str, run_id: str) -> MessageRun:
 
 
 def position_after(last_event_id: str | None) -> int:
-    """
-    Return the number of the last event that a client has, from the header; 0 for none.
-
-    Raises:
-        InvalidValueError: It is none of ours.
-    """
+    """Return the number of the last event that a client has, from the header; 0 for none."""
     if last_event_id is None or last_event_id in _FROM_START:
         return 0
     if not _NUMBER.fullmatch(last_event_id):
@@ -63,11 +53,6 @@ async def read_run(call: AgentCall, run: MessageRun, after: int = 0) -> AsyncGen
 
     Where the stream is gone, there are the beginning, the final values and the end; the final values also where the stream was
     full before.
-
-    Args:
-        call: The request.
-        run: The run.
-        after: The number of the last event that the reader has.
     """
     has_read = False
     while True:
@@ -167,13 +152,7 @@ async def shown_events(
 
 
 class ThreadEventPlace(NamedTuple):
-    """
-    A place in the events of a thread.
-
-    Args:
-        run: The place of the run among all that the thread ever had, from 0.
-        number: The number of the last event of it that was read.
-    """
+    """A place in the events of a thread: the run by its number among all that there ever were, and its last event that was read."""
 
     run: int
     number: int = 0
@@ -185,13 +164,7 @@ class ThreadEventPlace(NamedTuple):
 
 
 async def place_after(call: AgentCall, thread_id: str, last_event_id: str | None) -> ThreadEventPlace:
-    """
-    Return where a client goes on: after the event of that id; without one, at the first run that is not over.
-
-    Raises:
-        NotFoundError: There is no such thread.
-        InvalidValueError: It is no id of an event of a thread.
-    """
+    """Return where a client goes on: after the event of that id; without one, at the first run that is not over."""
     if last_event_id is None:
         runs = await list_all(call, thread_id)
         return ThreadEventPlace(next((place for place, run in enumerate(runs) if not is_over(run)), len(runs)))
@@ -207,12 +180,7 @@ async def place_after(call: AgentCall, thread_id: str, last_event_id: str | None
 
 
 async def list_all(call: AgentCall, thread_id: str) -> list[MessageRun]:
-    """
-    List all runs that a thread ever had, in the order of their records.
-
-    Raises:
-        NotFoundError: There is no such thread.
-    """
+    """List all runs that a thread ever had, in the order of their records."""
     await call.run(find_thread, call, thread_id)
     return await call.async_ledger.runs(thread_id)
 

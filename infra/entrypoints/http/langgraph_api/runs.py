@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 from weakref import WeakValueDictionary
 
 import anyio
@@ -44,7 +44,6 @@ from .run_records import (
     Action,
     Strategy,
     ahead_of,
-    decide_turn,
     due_at,
     end_of,
     is_over,
@@ -73,10 +72,6 @@ class Runs:
     A run is recorded on the chat of its thread, and what it yields is a live stream of that chat under the run's id. The
     stream shows whether its server lives: a run that has not ended, but whose stream is interrupted, is lost.
 
-    Args:
-        service: The whole ledger, and when the server stops.
-        graphs: The graphs that are executed.
-
     Attributes:
         after: Called with each run that has come to its own end, with its caller and that caller's ledger.
     """
@@ -101,24 +96,7 @@ class Runs:
         *,
         is_temporary: bool = False,
     ) -> MessageRun:
-        """
-        Record a run, and execute it when it is its turn.
-
-        Args:
-            principal: The caller.
-            ledger: The caller's ledger.
-            thread_id: The thread, which has a chat.
-            assistant: Whose graph is executed.
-            request: What it is to do.
-            metadata: Those of the run, for clients.
-            is_temporary: Whether the thread is deleted when the run has ended.
-
-        Raises:
-            ConflictError: Another run of the assistant is on the thread, and the request does not want to wait.
-            InvalidValueError: The request is none that the server can do.
-            NotFoundError: A message that it names is not there.
-            RequestError: The server has too many runs.
-        """
+        """Record a run for the caller on a thread that has a chat, and execute it when it is its turn."""
         request.check()
         namespace = request.namespace_for(assistant.assistant_id)
         place = request.place(namespace)
@@ -180,12 +158,7 @@ class Runs:
         return run
 
     def check_room(self, principal: Principal, count: int = 1) -> None:
-        """
-        Check that there is room for so many more runs.
-
-        Raises:
-            RequestError: The server has too many, or too many of this user.
-        """
+        """Refuse so many more runs than there is room for, on the server and of this user."""
         if len(self._jobs) + count > MAX_RUNS:
             raise RequestError(429, f"this server has {len(self._jobs):,} runs already", headers=_LATER)
         own = sum(job.principal.user_id == principal.user_id for job in self._jobs.values())
@@ -197,12 +170,7 @@ class Runs:
         return self._starting.setdefault(thread_id, asyncio.Lock())
 
     async def check_idle(self, ledger: AsyncLedger, thread_id: str, namespace: str) -> None:
-        """
-        Check that no run with a namespace is at work on a thread, or about to start, here or at another server.
-
-        Raises:
-            ConflictError: There is one.
-        """
+        """Refuse where a run with a namespace is at work on a thread, or about to start, here or at another server."""
         for run in await self._open(ledger, thread_id, namespace):
             is_due = run.status == "running" or due_at(run) <= time.time() * 1000
             if is_due and not is_over(await self.settle(ledger, run)):
@@ -213,13 +181,7 @@ class Runs:
                 raise ConflictError(msg)
 
     async def cancel(self, ledger: AsyncLedger, run: MessageRun, action: Action) -> None:
-        """
-        End a run before its time, also one of another server; nothing when it is over. Returns before it has ended.
-
-        Raises:
-            AccessDeniedError: The user of the ledger only reads the thread.
-            ConflictError: An application executes it, which has to end it itself.
-        """
+        """End a run before its time, also one of another server; nothing when it is over. Returns before it has ended."""
         await ledger.check_may_write(run.thread_id)
         if not (is_over(run) or is_served(run)):
             msg = f"run {run.run_id} was not begun over this API; whoever executes it has to end it"
@@ -234,12 +196,7 @@ class Runs:
             )  # its server looks for it, see `_watch`
 
     async def wait(self, ledger: AsyncLedger, run: MessageRun) -> MessageRun:
-        """
-        Wait until a run is over, also one of another server; return its last record.
-
-        Raises:
-            NotFoundError: Its thread was deleted meanwhile.
-        """
+        """Wait until a run is over, also one of another server; return its last record."""
         while True:
             job = self._jobs.get((run.thread_id, run.run_id))
             if job is not None:
@@ -312,17 +269,17 @@ class Runs:
         return task
 
     async def _take_turn(self, job: Job, strategy: Strategy) -> None:
-        turn = decide_turn(strategy, await self._ahead(job))
-        if turn.is_refused:
+        ahead = await self._ahead(job)
+        if ahead and strategy == "reject":
             await job.ledger.fail_run(
                 job.run.thread_id, job.run.run_id, metadata={OUTCOME: "interrupted", DELETED: True}
             )
             msg = "Thread is already running a task. Wait for it to finish or choose a different multitask strategy."
             raise ConflictError(msg)
-        for run_id, action in turn.cancels:
-            other = await job.ledger.get_run(job.run.thread_id, run_id)
+        for run in ahead if strategy in {"interrupt", "rollback"} else ():
+            other = await job.ledger.get_run(job.run.thread_id, run.run_id)
             if other is not None:
-                await self.cancel(job.ledger, other, action)
+                await self.cancel(job.ledger, other, cast("Action", strategy))
 
     async def _ahead(self, job: Job) -> list[MessageRun]:
         """Return the runs of the assistant before this one, without lost ones and those of applications."""

@@ -11,7 +11,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import PregelTask, StateSnapshot, StateUpdate
 
 from chatledger.domain.errors import ChatledgerError, InvalidValueError, NotFoundError
-from chatledger.domain.versioned.namespaces import ASSISTANT, assistant_of, root_of
+from chatledger.domain.versioned.keys import ASSISTANT, assistant_of, root_of
 
 from ....ledger.threads import Threads
 from ...langgraph.threads import ThreadState
@@ -35,10 +35,7 @@ class StatePlace(NamedTuple):
     The place of a state on a thread: the agent that has it, by its namespace.
 
     Args:
-        thread: The thread.
         root: The namespace that LangGraph knows as `""`: that of an assistant, another one that runs asked for, or `""`.
-        assistant: The assistant, where the server knows it.
-        graph_id: The graph that the state is of, where it is known.
     """
 
     thread: KnownThread
@@ -78,10 +75,6 @@ async def find_place(
 
     That of the assistant which is named, by its id or its namespace; or that of a namespace which runs asked for; or of the
     assistant that the metadata of the thread name; or the only one. An empty thread may be of the graph that its metadata name.
-
-    Raises:
-        NotFoundError: There is no such thread or assistant.
-        InvalidValueError: There are several assistants, and none is named.
     """
     return await call.run(lambda: place_of(call, find_thread(call, thread_id), checkpoint, assistant_id))
 
@@ -202,9 +195,6 @@ async def read_history(
     Read the states of all branches, the newest first; those before a checkpoint, and with these metadata, if given.
 
     With `all_namespaces`, which is for a place that is no assistant's, those of all agents, as they are stored.
-
-    Raises:
-        NotFoundError: There is no such checkpoint to read on from.
     """
     wanted = place.configurable(checkpoint)
     if before is not None:
@@ -248,14 +238,7 @@ async def _stored_history(
 async def update_state(
     call: AgentCall, place: StatePlace, values: Any, *, as_node: str | None = None, checkpoint: Checkpoint | None = None
 ) -> dict[str, Any]:
-    """
-    Write a state as if a node had, after the newest one or after a checkpoint, which begins a branch.
-
-    Raises:
-        ConflictError: A run is at work on this state, or about to start.
-        InvalidValueError: The graph is not registered, or takes no such values.
-        NotFoundError: There is no such checkpoint.
-    """
+    """Write a state as if a node had, after the newest one or after a checkpoint, which begins a branch; not while a run is at work."""
     thread_id, wanted = place.thread.thread_id, place.configurable(checkpoint)
     if "checkpoint_id" in wanted:
         named = place.stored(wanted["checkpoint_ns"]), wanted["checkpoint_id"]
@@ -275,12 +258,7 @@ async def update_state(
 
 
 async def write_supersteps(call: AgentCall, place: StatePlace, supersteps: Sequence[Sequence[StateUpdate]]) -> None:
-    """
-    Write the steps that a new thread begins with.
-
-    Raises:
-        InvalidValueError: The graph is not registered, or takes no such values.
-    """
+    """Write the steps that a new thread begins with."""
     async with opened(call, place) as graph:
         with refused():
             await _needed(graph, place).abulk_update_state(place.config(None), supersteps)

@@ -73,32 +73,17 @@ async def delete_item(call: AgentCall, body: ItemPlace) -> None:
 
 async def search_items(call: AgentCall, body: ItemSearch | None = None) -> dict[str, Any]:
     """List the items under a namespace that fit a filter, the last changed first; with a query the best first."""
-    wanted = body or ItemSearch()
-    items = await _checked(
-        call.store.asearch(
-            tuple(wanted.namespace_prefix),
-            query=wanted.query,
-            filter=wanted.filter,
-            limit=wanted.limit,
-            offset=wanted.offset,
-            refresh_ttl=wanted.refresh_ttl,
-        )
-    )
+    fields = msgspec.structs.asdict(body or ItemSearch())
+    items = await _checked(call.store.asearch(tuple(fields.pop("namespace_prefix")), **fields))
     return {"items": [_shown(item) for item in items]}
 
 
 async def list_namespaces(call: AgentCall, body: NamespaceSearch | None = None) -> dict[str, Any]:
     """List the namespaces that have items, in order."""
-    wanted = body or NamespaceSearch()
-    namespaces = await _checked(
-        call.store.alist_namespaces(
-            prefix=None if wanted.prefix is None else tuple(wanted.prefix),
-            suffix=None if wanted.suffix is None else tuple(wanted.suffix),
-            max_depth=wanted.max_depth,
-            limit=wanted.limit,
-            offset=wanted.offset,
-        )
-    )
+    fields = msgspec.structs.asdict(body or NamespaceSearch())
+    for name in ("prefix", "suffix"):
+        fields[name] = None if fields[name] is None else tuple(fields[name])
+    namespaces = await _checked(call.store.alist_namespaces(**fields))
     return {"namespaces": [list(namespace) for namespace in namespaces]}
 
 

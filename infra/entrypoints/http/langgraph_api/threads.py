@@ -175,13 +175,7 @@ def _without_members(call: AgentCall, metadata: dict[str, Any]) -> tuple[dict[st
 def update_thread(
     call: AgentCall, thread_id: str, metadata: dict[str, Any] | None, ttl: TimeToLive | None = None
 ) -> KnownThread:
-    """
-    Merge metadata into those of a thread, and set its end, in a worker thread. Where they name members, it has no others then.
-
-    Raises:
-        AccessDeniedError: The user's role does not allow it.
-        NotFoundError: There is no such thread.
-    """
+    """Merge metadata into those of a thread, and set its end, in a worker thread. Where they name members, it has no others then."""
     ledger, thread = call.ledger, find_thread(call, thread_id)
     metadata, members = _without_members(call, metadata or {})
     if thread.chat is None:
@@ -194,24 +188,14 @@ def update_thread(
 
 
 def delete_thread(call: AgentCall, thread_id: str) -> None:
-    """
-    Delete a thread with all that was said and done on it, in a worker thread.
-
-    Raises:
-        NotFoundError: There is no such thread.
-    """
+    """Delete a thread with all that was said and done on it, in a worker thread."""
     if find_thread(call, thread_id).chat is not None:
         call.ledger.delete_chat(thread_id)
     Threads(call.ledger).delete(thread_id)
 
 
 def copy_thread(call: AgentCall, thread_id: str, new_id: str) -> None:
-    """
-    Copy a thread: its metadata, the messages of its active branch, and the states with their histories; in a worker thread.
-
-    Raises:
-        NotFoundError: There is no such thread.
-    """
+    """Copy a thread: its metadata, the messages of its active branch, and the states with their histories; in a worker thread."""
     ledger, thread = call.ledger, find_thread(call, thread_id)
     metadata = dict(thread.metadata)
     # A user's copy is that user's own; a caller that acts for everybody leaves it to the owner of the thread.
@@ -227,12 +211,7 @@ def copy_thread(call: AgentCall, thread_id: str, new_id: str) -> None:
 
 
 def seconds_of(ttl: TimeToLive | None) -> float | None:
-    """
-    Return how long a thread lives, in seconds.
-
-    Raises:
-        InvalidValueError: It is to be pruned at the end of it.
-    """
+    """Return how long a thread lives, in seconds; refuse one that is to be pruned at the end of it."""
     if ttl is None:
         return None
     if ttl.strategy != "delete":
@@ -351,12 +330,7 @@ async def shown_threads(
 
 
 def parse_path(path: str) -> list[str | int]:
-    """
-    Read a path such as `values.messages[-1].content`.
-
-    Raises:
-        InvalidValueError: It is none.
-    """
+    """Read a path such as `values.messages[-1].content`."""
     parts: list[str | int] = []
     at = 0
     while at < len(path) and (step := _PATH.match(path, at)):
@@ -387,9 +361,6 @@ async def find_threads(
 
     Those that changed last are read in the order of the index, until there are enough that fit; those that are named, by
     their ids; for another order all are read. A filter of states reads the states of those that fit otherwise.
-
-    Returns:
-        The threads, and their states where these had to be read.
     """
     if sort_by == "status":  # which is in no index: all states are read
         ordered, chunk_size = await call.run(_ordered, call, wanted, "thread_id", ascending=True), None

@@ -3,13 +3,13 @@
 from typing import Final
 
 from ..routing import Route
-from . import branches, chats, history, live, messages, rows, runs, search, states, upkeep
+from . import branches, chats, history, live, messages, runs, search, states, upkeep
 
 PREFIX: Final = "/api/v1"
 
 _ROUTES: Final[dict[str, list[Route]]] = {
     area: routes
-    for module in (chats, messages, branches, search, rows, runs, live, history, states, upkeep)
+    for module in (chats, messages, branches, search, runs, live, history, states, upkeep)
     for area, routes in module.ROUTES.items()
 }
 _ORDER: Final = (

@@ -6,11 +6,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.errors import (
+    AccessDeniedError,
     AlreadyExistsError,
     BranchNotFoundError,
     ChatNotFoundError,
     CheckpointNotFoundError,
     ConflictError,
+    HeldError,
+    InvalidValueError,
     LastBranchError,
     MessageNotFoundError,
     WrongChatError,
@@ -19,6 +22,7 @@ from chatledger.domain.limits import check_id
 from chatledger.domain.values import ANY, Annotation, Branch, Checkpoint
 from chatledger.domain.wire import Value
 
+from ....ledger.redactions import Redacted
 from ..routing import HttpCall, Route, existing, head_of
 from .chats import Deleted, get_chat
 
@@ -71,10 +75,13 @@ def update_branch(call: HttpCall, chat_id: str, name: str, body: BranchChange) -
     """
     Move the head of a branch, rename it, or make it the one that is shown; in this order, each a write of its own.
 
-    With `If-Match: "<message id>"` the head moves only if that message is there now.
+    With `If-Match: "<message id>"` the head moves only if that message is there now. Without `head_message_id` it is refused.
     """
+    expected = head_of(call)
+    if expected is not UNSET and body.head_message_id is UNSET:
+        msg = "If-Match and If-None-Match go with head_message_id, which moves the head; nothing was written"
+        raise InvalidValueError(msg)
     if body.head_message_id is not UNSET:
-        expected = head_of(call)
         head = None if body.head_message_id is None else check_id(body.head_message_id, "head_message_id")
         call.ledger.move_head(chat_id, name, head, expected=ANY if expected is UNSET else expected)
     if body.name is not None and body.name != name:
@@ -149,6 +156,44 @@ def annotate(call: HttpCall, chat_id: str, message_id: str, body: AnnotationChan
     return call.ledger.annotate(chat_id, message_id, **msgspec.structs.asdict(body))
 
 
+class NewRedaction(msgspec.Struct, forbid_unknown_fields=True):
+    """
+    Messages whose content is to be erased; see `Ledger.redact`.
+
+    `keep` is a text in its place. With `part`, keys and numbers such as `["parts", 0, "text"]`, only that part of the data goes.
+    With `versions` the other versions of the messages go too, as before an edit.
+    """
+
+    message_ids: list[str]
+    keep: str | None = None
+    part: list[str | int] | None = None
+    reason: str | None = None
+    copies: bool = True
+    versions: bool = False
+
+
+def redact(call: HttpCall, body: NewRedaction) -> Redacted:
+    """Erase what messages say, for ever; each stays in its place and says that it is redacted. Only owners of their chats may."""
+    return call.ledger.redact(**msgspec.structs.asdict(body))
+
+
+class WordsRedaction(msgspec.Struct, forbid_unknown_fields=True):
+    """Why earlier words of a chat are erased, in words that may stay."""
+
+    reason: str | None = None
+
+
+class RedactedWords(Value, frozen=True):
+    """The number of events that lost words."""
+
+    event_count: int
+
+
+def redact_words(call: HttpCall, chat_id: str, body: WordsRedaction) -> RedactedWords:
+    """Erase titles, metadata, annotations, names of branches and checkpoints, and reasons of holds that others took the place of. Only the owner may."""
+    return RedactedWords(call.ledger.redact_words(chat_id, reason=body.reason))
+
+
 _NO_BRANCH: Final = (ChatNotFoundError, BranchNotFoundError)
 
 ROUTES: Final = {
@@ -195,6 +240,13 @@ ROUTES: Final = {
             "/chats/{chat_id}/messages/{message_id}/annotation",
             annotate,
             raises=[ChatNotFoundError, MessageNotFoundError, WrongChatError],
+        ),
+        Route("POST", "/redactions", redact, raises=[MessageNotFoundError, AccessDeniedError, HeldError]),
+        Route(
+            "POST",
+            "/chats/{chat_id}/redactions",
+            redact_words,
+            raises=[ChatNotFoundError, AccessDeniedError, HeldError],
         ),
     ],
 }

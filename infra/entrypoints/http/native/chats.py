@@ -12,9 +12,11 @@ from chatledger.domain.chat.import_versions import OnChange
 from chatledger.domain.chat.interchange import ImportedChat, ImportResult, renamed
 from chatledger.domain.errors import (
     AlreadyExistsError,
+    BranchNotFoundError,
     ChainIntegrityError,
     ChatNotFoundError,
     ConflictError,
+    HeldError,
     InvalidValueError,
     MessageConflictError,
     MessageNotFoundError,
@@ -22,7 +24,7 @@ from chatledger.domain.errors import (
     UnsupportedFormatError,
 )
 from chatledger.domain.limits import check_id
-from chatledger.domain.values import Chat, Graph, Member, MemberRole
+from chatledger.domain.values import Chat, Graph, Link, Member, MemberRole
 from chatledger.domain.wire import Value
 
 from ....exchange.jsonl import read_jsonl, write_chats
@@ -172,6 +174,35 @@ def remove_member(call: HttpCall, chat_id: str, user_id: str) -> Deleted:
     return Deleted(call.ledger.remove_member(chat_id, user_id))
 
 
+class NewLink(msgspec.Struct, forbid_unknown_fields=True):
+    """
+    A link to be made. It shows all branches of the chat, or `branch`, or the chain that ends with the message `until`.
+
+    It is over at `expires_at`, or after `ttl_seconds`; without these it holds until it is revoked.
+    """
+
+    branch: str | None = None
+    until: str | None = None
+    expires_at: int | None = None
+    ttl_seconds: float | None = None
+
+
+def list_links(call: HttpCall, chat_id: str) -> list[Link]:
+    """List the links by which anybody reads a chat, without their paths."""
+    get_chat(call, chat_id)
+    return call.ledger.links(chat_id)
+
+
+def create_link(call: HttpCall, chat_id: str, body: NewLink) -> Link:
+    """Make a link by which anybody reads a chat: its `path`, below the address of this server, which nobody is told again. Only the owner may."""
+    return call.ledger.create_link(chat_id, **msgspec.structs.asdict(body))
+
+
+def revoke_link(call: HttpCall, chat_id: str, link_id: str) -> Deleted:
+    """Revoke a link: it opens nothing any more. Only the owner may."""
+    return Deleted(call.ledger.revoke_link(chat_id, link_id))
+
+
 LINES: Final = "application/jsonl"
 
 Lines = Annotated[
@@ -228,7 +259,7 @@ ROUTES: Final = {
         Route("GET", "/chats/count", count_chats),
         Route("GET", "/chats/{chat_id}", get_chat, raises=[ChatNotFoundError]),
         Route("PATCH", "/chats/{chat_id}", update_chat, raises=[ChatNotFoundError, ConflictError]),
-        Route("DELETE", "/chats/{chat_id}", delete_chat),
+        Route("DELETE", "/chats/{chat_id}", delete_chat, raises=[HeldError]),
         Route(
             "POST", "/chats/{chat_id}/fork", fork_chat, status=201, raises=[MessageNotFoundError, AlreadyExistsError]
         ),
@@ -239,6 +270,15 @@ ROUTES: Final = {
         Route("GET", "/chats/{chat_id}/members", list_members, raises=[ChatNotFoundError]),
         Route("PUT", "/chats/{chat_id}/members/{user_id}", set_member, raises=[ChatNotFoundError]),
         Route("DELETE", "/chats/{chat_id}/members/{user_id}", remove_member),
+        Route("GET", "/chats/{chat_id}/links", list_links, raises=[ChatNotFoundError]),
+        Route(
+            "POST",
+            "/chats/{chat_id}/links",
+            create_link,
+            status=201,
+            raises=[ChatNotFoundError, BranchNotFoundError, MessageNotFoundError],
+        ),
+        Route("DELETE", "/chats/{chat_id}/links/{link_id}", revoke_link),
     ],
     "interchange": [
         Route("GET", "/chats/{chat_id}/export", export_chat, media_type=LINES, raises=[ChatNotFoundError]),

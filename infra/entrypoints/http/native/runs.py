@@ -149,7 +149,7 @@ Cascade = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1, description="So many r
 
 class NewRegeneration(msgspec.Struct, forbid_unknown_fields=True):
     """
-    A plan to be carried out, as `GET .../regeneration-plan` answers it, and the message that takes the place of the edited one.
+    A plan to be carried out, as `GET .../regeneration-plan` answers it, and the message that takes the place of the edited message.
 
     `branch` is the one to build, which contains the new message; the one that ends with it by default.
     """

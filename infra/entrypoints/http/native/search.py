@@ -1,4 +1,4 @@
-"""Search over the messages of all chats."""
+"""Search over all messages."""
 
 from typing import Annotated, Final, Literal
 
@@ -8,6 +8,7 @@ from chatledger.domain.errors import ChatNotFoundError, ConfigurationError
 from chatledger.domain.values import SearchHit
 from chatledger.domain.wire import Value
 
+from ....ledger.searching import Where
 from ..problems import RequestError
 from ..routing import HttpCall, Limit, Route, moment_of
 
@@ -25,7 +26,10 @@ class Hits(Value, frozen=True):
 
 
 Part = Literal["text", "tools", "reasoning"]
-Time = Annotated[str, msgspec.Meta(description="A time in ISO 8601 with an offset, or milliseconds since 1970.")]
+Time = Annotated[
+    str,
+    msgspec.Meta(description="A time in ISO 8601, `yesterday`, `tuesday` or `7d` (ago), or milliseconds since 1970."),
+]
 
 Mode = Annotated[
     Literal["words", "meaning", "both"],
@@ -40,7 +44,14 @@ def search(
     *,
     q: Annotated[str, msgspec.Meta(description='Words, "phrases", prefixes*, AND, OR, NOT, parentheses.')],
     chat_id: str | None = None,
+    thread_id: str | None = None,
     user_id: str | None = None,
+    where: Annotated[
+        Where,
+        msgspec.Meta(
+            description="Only in chats, or what agents said in threads, states and items, or in one of these."
+        ),
+    ] = "all",
     role: list[str] | None = None,
     branch: str | None = None,
     within: list[Part] | None = None,
@@ -49,13 +60,15 @@ def search(
     limit: Limit = 20,
     mode: Mode = "words",
 ) -> Hits:
-    """Search messages."""
+    """Search messages of chats, and those in threads, states and items of agents: the hits of these have a `place`."""
     parts: tuple[Part, ...] = ("text",) if within is None else tuple(within)
     try:
         hits = call.reader.search(
             q,
             chat_id=chat_id,
+            thread_id=thread_id,
             user_id=user_id,
+            where=where,
             roles=role,
             branch=branch,
             within=parts,

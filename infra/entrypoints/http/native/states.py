@@ -10,15 +10,23 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from chatledger.domain.errors import InvalidValueError, NotFoundError, PayloadTooLargeError, StateConflictError
+from chatledger.domain.errors import (
+    HeldError,
+    InvalidValueError,
+    NotFoundError,
+    PayloadTooLargeError,
+    StateConflictError,
+)
 from chatledger.domain.versioned.keys import shown_id
-from chatledger.domain.versioned.record import METADATA
+from chatledger.domain.versioned.record import METADATA, StatusName
 from chatledger.domain.wire import Value
 
 from ....ledger.graph.state_store import StateStore, StateView
 from ....ledger.graph.values import StateInfo, StateVersion
+from ....ledger.thread_lists import ThreadInfo
+from ....ledger.thread_trace import decode_metadata
 from ....ledger.threads import StoredCheckpoint, Threads
-from ...agent_steps import assistants_of, decode_metadata
+from ...agent_steps import assistants_of
 from ..routing import IDEMPOTENCY_KEY, HttpCall, Limit, Route, existing
 from .chats import Deleted
 
@@ -97,6 +105,41 @@ def _at(call: HttpCall) -> StateStore | StateView:
 
 def _absent(state_id: str) -> NotFoundError:
     return NotFoundError(f"no state {shown_id(state_id)!r}, or not of that version")
+
+
+class ThreadPage(Value, frozen=True):
+    """Threads, and what is to be sent as `after` for those that follow; null where there are no more."""
+
+    threads: list[ThreadInfo]
+    next: str | None
+
+
+class ThreadCounts(Value, frozen=True):
+    """The numbers of threads of agents that stand in each way, and of all."""
+
+    waits: int
+    running: int
+    failed: int
+    stopped: int
+    finished: int
+    all: int
+
+
+def list_threads(
+    call: HttpCall,
+    status: Annotated[StatusName | None, msgspec.Meta(description="Only those that stand so.")] = None,
+    user_id: str | None = None,
+    limit: Limit = 50,
+    after: Annotated[str | None, msgspec.Meta(description="The `next` of the page before.")] = None,
+) -> ThreadPage:
+    """List the threads of agents, the last changed first, each with its status: what waits for whom, what failed, what is finished."""
+    return ThreadPage(*call.ledger.list_threads(status=status, user_id=user_id, limit=limit, after=after))
+
+
+def count_threads(call: HttpCall, user_id: str | None = None) -> ThreadCounts:
+    """Count the threads of agents by status."""
+    counts = call.ledger.count_threads(user_id=user_id)
+    return ThreadCounts(**counts, all=sum(counts.values()))
 
 
 class ThreadVersion(Value, frozen=True):
@@ -189,9 +232,11 @@ ROUTES: Final = {
         Route("GET", "/states/{state_id}", get_state, raises=[NotFoundError]),
         Route("GET", "/states/{state_id}/versions", list_state_versions),
         Route("PUT", "/states/{state_id}", put_state, raises=[StateConflictError, PayloadTooLargeError]),
-        Route("DELETE", "/states/{state_id}", delete_state),
+        Route("DELETE", "/states/{state_id}", delete_state, raises=[HeldError]),
     ],
     "threads": [
+        Route("GET", "/threads", list_threads, has_moment=False),
+        Route("GET", "/threads/count", count_threads, has_moment=False),
         Route("GET", "/threads/{thread_id}/versions", list_thread_versions, raises=[NotFoundError], has_moment=False),
     ],
 }

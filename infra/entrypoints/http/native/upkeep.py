@@ -1,12 +1,14 @@
-"""Upkeep: proof that nothing was changed, the position on the log, the chats whose time is over, and what is being erased."""
+"""Upkeep: proof that nothing was changed, the position on the log, the chats whose time is over, what is being erased, and what is held."""
 
 import threading
-from collections.abc import AsyncGenerator
-from typing import Annotated, Any, Final
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator
+from io import BytesIO
+from typing import Annotated, Any, Final, Literal, cast
 
 import anyio
 import msgspec
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from chatledger.domain.errors import (
     AccessDeniedError,
@@ -15,15 +17,20 @@ from chatledger.domain.errors import (
     CorruptStateError,
     InvalidValueError,
 )
+from chatledger.domain.legal_hold import HoldKind, LegalHold
 from chatledger.domain.proof.anchors import Anchor
+from chatledger.domain.proof.erasure_report import ErasureReport
 from chatledger.domain.proof.verification import Verification
+from chatledger.domain.retention import Erases, RetentionKind, RetentionRule
 from chatledger.domain.values import ErasureReceipt, Swept
 from chatledger.domain.wire import Value
 
+from ....exchange.jsonl import write_steps
 from ....ledger.ledger import Ledger
 from ..problems import problem_of
 from ..routing import HttpCall, Route
 from ..server_sent_events import ServerSentEvent, event_of
+from .chats import LINES, Lines
 
 _LOOK_S: Final = 0.25
 
@@ -132,9 +139,10 @@ class ChatIds(Value, frozen=True):
 
 
 class Sweep(msgspec.Struct, forbid_unknown_fields=True):
-    """The most chats and states to delete, the longest due first."""
+    """The most chats and states to delete, the longest due first; with `dry_run` nothing is deleted, and the answer is what would be."""
 
     limit: Most | None = None
+    dry_run: bool = False
 
 
 def get_position(call: HttpCall) -> Position:
@@ -162,9 +170,127 @@ def list_erasures(call: HttpCall, *, pending: bool | None = None) -> Receipts:
     return Receipts(call.ledger.erasures(is_pending=pending))
 
 
+def erase_user(call: HttpCall, user_id: str, *, dry_run: bool = False, pseudonym: str | None = None) -> ErasureReport:
+    """
+    Erase all that a user owns, chats, threads, states and items, and say what is left; with `dry_run` only say what would be erased.
+
+    With `pseudonym` it takes the place of the user's name in chats of others, whose memberships end.
+    It answers when the bytes are gone. Asked again it goes on, and of a user who owns nothing its report is empty.
+    """
+    return call.ledger.erase_user(user_id, dry_run=dry_run, pseudonym=pseudonym)
+
+
+def export_user(call: HttpCall, user_id: str) -> Lines:
+    """
+    Export all that a user owns, chats, threads, states and items, as JSON lines, which `POST /import` and `chatledger import` read.
+
+    They come one after the other, as they are read: an answer that ends before its totals is not whole.
+    """
+    exported = call.ledger.export_user(user_id)
+
+    # Read as the client takes it: all that somebody owns may be more than the memory of the server.
+    def chunks() -> Iterator[bytes]:
+        lines = BytesIO()
+        for _ in write_steps(lines, exported, Counter()):
+            yield lines.getvalue()
+            lines.seek(0)
+            lines.truncate()
+
+    streamed = StreamingResponse(
+        () if call.request.method == "HEAD" else chunks(), 200, {"Cache-Control": "no-store"}, LINES
+    )
+    return cast("str", streamed)  # for the reference, which says what is in it
+
+
+class NewHold(msgspec.Struct, forbid_unknown_fields=True):
+    """A legal hold to be put on a chat, a thread, a state, an item or a user."""
+
+    kind: HoldKind
+    id: str
+    reason: str | None = None
+
+
+class Holds(Value, frozen=True):
+    """Legal holds, the last put first."""
+
+    holds: list[LegalHold]
+
+
+class Released(Value, frozen=True):
+    """Whether there was a hold."""
+
+    released: bool
+
+
+def list_holds(call: HttpCall, kind: HoldKind | None = None) -> Holds:
+    """List the legal holds that are in force: on what, since when, by whom and why."""
+    return Holds(call.ledger.holds(kind))
+
+
+def put_hold(call: HttpCall, body: NewHold) -> LegalHold:
+    """
+    Put a legal hold on a chat, a thread, a state, an item or all of a user: nothing of it is deleted, erased, or expires, until it is released.
+
+    A chat is held with its thread and the states of its conversation. Whatever would destroy it answers 423. Repeating changes nothing but the reason.
+    """
+    return call.ledger.hold(body.kind, body.id, reason=body.reason)
+
+
+def release_hold(call: HttpCall, kind: HoldKind, id: str) -> Released:  # noqa: A002 - as in the body of `POST`
+    """Release a legal hold. What another one covers stays held."""
+    return Released(call.ledger.release(kind, id))
+
+
 def sweep(call: HttpCall, body: Sweep | None = None) -> Swept:
-    """Delete the chats whose time is over, and answer which; threads, states and items that expired go too. A server that is open does so by itself, now and then."""
-    return call.ledger.sweep(limit=(body or Sweep()).limit)
+    """Delete the chats whose time is over, and answer which; threads, states and items that expired go too, and what no rule keeps longer. A server that is open does so by itself, now and then."""
+    asked_for = body or Sweep()
+    return call.ledger.sweep(limit=asked_for.limit, dry_run=asked_for.dry_run)
+
+
+class NewRule(msgspec.Struct, forbid_unknown_fields=True):
+    """
+    A retention rule: `kind` is what it is about, `keep_days` how long that is kept, null for ever.
+
+    `since` says from when the days count, `user_id` and `metadata` what it is limited to. With `erases` as `content` messages are redacted, those
+    with one of `roles`, or all, each so many days after it came, and their chats stay. With `versions`, earlier versions of threads, states and
+    items lose their content so many days after newer ones came; the newest `keep_last` stay.
+    """
+
+    keep_days: float | None
+    kind: RetentionKind = "chat"
+    since: Literal["updated", "created"] = "updated"
+    user_id: str | None = None
+    metadata: dict[str, str | bool | int | float] | None = None
+    erases: Erases = "all"
+    roles: list[str] = []
+    keep_last: int = 1
+
+
+class RetentionRules(Value, frozen=True):
+    """Retention rules, by name."""
+
+    rules: list[RetentionRule]
+
+
+class Removed(Value, frozen=True):
+    """Whether there was a rule."""
+
+    removed: bool
+
+
+def list_retention(call: HttpCall) -> RetentionRules:
+    """List the retention rules: how long what is kept."""
+    return RetentionRules(call.ledger.retention())
+
+
+def set_retention(call: HttpCall, name: str, body: NewRule) -> RetentionRule:
+    """Set a retention rule, or set it anew. Of the rules that fit a thing the most specific decides; a sweep deletes what is over."""
+    return call.ledger.set_retention(name, **msgspec.structs.asdict(body))
+
+
+def remove_retention(call: HttpCall, name: str) -> Removed:
+    """Remove a retention rule; what it said when stays in the history."""
+    return Removed(call.ledger.remove_retention(name))
 
 
 _UNSOUND: Final = (ChainIntegrityError, CorruptStateError)
@@ -180,5 +306,13 @@ ROUTES: Final = {
         Route("GET", "/due", list_due, scope="admin", has_moment=False),
         Route("POST", "/sweep", sweep, scope="admin"),
         Route("GET", "/erasures", list_erasures, has_moment=False),
+        Route("DELETE", "/users/{user_id}", erase_user, scope="admin"),
+        Route("GET", "/users/{user_id}/export", export_user, scope="admin", media_type=LINES, has_moment=False),
+        Route("GET", "/holds", list_holds, scope="admin", has_moment=False),
+        Route("POST", "/holds", put_hold, scope="admin"),
+        Route("DELETE", "/holds", release_hold, scope="admin"),
+        Route("GET", "/retention", list_retention, scope="admin", has_moment=False),
+        Route("PUT", "/retention/{name}", set_retention, scope="admin"),
+        Route("DELETE", "/retention/{name}", remove_retention, scope="admin"),
     ],
 }

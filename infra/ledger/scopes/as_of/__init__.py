@@ -1,6 +1,6 @@
 """Time travel: reading chats as of an earlier point of the log."""
 
-from .point import AsOfPoint, find_point
+from .snapshot import AsOfPoint, find_point
 from .store import AsOfEvents, AsOfStore
 
 __all__ = ["AsOfEvents", "AsOfPoint", "AsOfStore", "find_point"]

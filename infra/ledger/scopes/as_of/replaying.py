@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
-from chatledger.domain.chat.events import ChatDeleted, Recorded
+from chatledger.domain.chat.events import ChatDeleted, MessagesAppended, Recorded
 from chatledger.domain.chat.state import NO_STREAM, Tombstone
 from chatledger.domain.errors import ChainIntegrityError, ChatledgerError
 from chatledger.projections.as_of_index import AsOfIndex
@@ -15,21 +15,23 @@ from chatledger.projections.chat.reader import IndexedChat
 
 from ....store.commands import RETRY_S
 from ...port import LedgerSnapshot, StorePort
-from .point import AsOfPoint
-from .snapshot import ChatToReplay
+from .snapshot import AsOfPoint, ChatToReplay
 
 _REQUEST_EVENTS: Final = 50
 """A request of the log takes as long as reading so many events in a row."""
 _CHUNK_EVENTS: Final = 1000
+_PART_COST: Final = 500
+"""Events are applied in parts of about that cost, between which anchors may be left."""
+_NEAR_STEPS: Final = 50
+"""People mostly go back by little: by so many events at most."""
+
+Anchor = Callable[[Recorded, int, bool], None]
+"""Called in a replay with the last event that was applied, what applying the part cost, and whether the end is near."""
 
 
-Anchor = Callable[[Recorded, bool], None]
-"""Called in a replay with the last event that was applied, and whether the next page is its last one."""
-
-
-def no_anchor(last: Recorded, is_near_end: bool) -> None:  # noqa: FBT001 - `Anchor`
+def no_anchor(last: Recorded, cost: int, is_near_end: bool) -> None:  # noqa: FBT001 - `Anchor`
     """Leave no anchor."""
-    del last, is_near_end
+    del last, cost, is_near_end
 
 
 def replay_chats(
@@ -51,7 +53,7 @@ def replay_chats(
         past: The index to replay into.
         point: The point.
         chats: The chats.
-        anchor: Called in the replay of one chat alone, after each page of its events but the last, and before that.
+        anchor: Called in the replay of one chat alone, after each part of its events, and before the last ones.
 
     Raises:
         ChainIntegrityError: Events of a living chat are missing, repeated or altered.
@@ -95,16 +97,37 @@ def _apply_up_to(
     while events := store.page(after, stream_id=chat.chat_id):
         after = events[-1].position
         taken = list(takewhile(point.includes, events))
-        if last is not None and len(taken) < len(events):
-            anchor(last, True)  # noqa: FBT003 - `Anchor`
-        if taken:
-            past.apply(taken, tombstones=_tombstones([chat]))
-        if len(taken) < len(events):
+        is_last = len(taken) < len(events)
+        parts = list(_parts(taken))
+        # The anchor near the end is a few dozen steps before it, or what takes a moment to replay.
+        near = steps = to_replay = 0
+        for near in range(len(parts) - 1, -1, -1):
+            steps, to_replay = steps + len(parts[near][0]), to_replay + parts[near][1]
+            if steps >= _NEAR_STEPS or to_replay >= 2 * _PART_COST:
+                break
+        for number, (part, cost) in enumerate(parts):
+            if is_last and last is not None and number == near:
+                anchor(last, 0, True)  # noqa: FBT003 - `Anchor`
+            past.apply(part, tombstones=_tombstones([chat]))
+            last = part[-1]
+            anchor(last, cost, False)  # noqa: FBT003
+        if is_last:
             return events[len(taken)]
-        if taken:
-            last = taken[-1]
-            anchor(last, False)  # noqa: FBT003
     return None
+
+
+def _parts(events: Sequence[Recorded]) -> Iterator[tuple[list[Recorded], int]]:
+    """Yield events in parts, each with its cost: an event counts as one, and so does each message in it, as of an import."""
+    part: list[Recorded] = []
+    cost = 0
+    for recorded in events:
+        part.append(recorded)
+        cost += len(recorded.body.messages) if isinstance(recorded.body, MessagesAppended) else 1
+        if cost >= _PART_COST:
+            yield part, cost
+            part, cost = [], 0
+    if part:
+        yield part, cost
 
 
 def _check_follows(past: AsOfIndex, chat: ChatToReplay, following: Recorded | None) -> None:
@@ -135,8 +158,7 @@ def _replay_in_order(
     wanted = {chat.chat_id: chat for chat in chats}
     tombstones = _tombstones(chats)
     last = _last_position(point, chats)
-    events = store.events(min(_start(past, chat) for chat in chats))
-    of_point = _select(takewhile(lambda recorded: recorded.position <= last, events), point, wanted)
+    of_point = _select(store.events(min(_start(past, chat) for chat in chats), up_to=last), point, wanted)
     broken: set[str] = set()
     while chunk := list(islice(of_point, _CHUNK_EVENTS)):
         while kept := [recorded for recorded in chunk if recorded.chat_id not in broken]:
@@ -173,9 +195,9 @@ def _tombstones(chats: Iterable[ChatToReplay]) -> dict[str, Tombstone]:
     return {chat.chat_id: chat.tombstone for chat in chats if chat.tombstone is not None}
 
 
-_WORTH_EVENTS: Final = 1000
-"""A copy costs about as much as the replay of so many events."""
-_ANCHOR_EVENTS: Final = 5000
+_WORTH_COST: Final = 1000
+"""A copy costs about as much as the replay of so many events of one message each."""
+_ANCHOR_COST: Final = 5000
 _MOST_ANCHORS: Final = 3
 
 
@@ -195,7 +217,7 @@ def carry_on(
     store: StorePort, point: AsOfPoint, kept: Iterable[KeptIndex], to_replay: Sequence[ChatToReplay]
 ) -> tuple[AsOfIndex, KeptIndex] | None:
     """Return a copy of the kept index that is nearest before a point, to be carried on, and its original; None where none helps."""
-    long = {chat.chat_no for chat in to_replay if chat.event_count >= _WORTH_EVENTS}
+    long = {chat.chat_no for chat in to_replay if chat.cost >= _WORTH_COST}
     usable = [index for index in kept if point.covers(index.point) and long & index.chats.held]
     for nearest in sorted(usable, key=lambda index: index.point.position, reverse=True):
         copy = _copied(store, nearest.chats)
@@ -223,7 +245,7 @@ def _copied(store: StorePort, index: AsOfIndex) -> AsOfIndex | None:
 class Anchors:
     """
     Copies of the index of one chat at even distances on the way of its replay, at most three, for points in between, and one
-    up to a page before its end, as people mostly go back by little.
+    shortly before its end, as people mostly go back by little.
 
     They belong to the store that has replayed it, and end with it.
     """
@@ -239,19 +261,20 @@ class Anchors:
 
     def leaving(self, store: StorePort, past: AsOfIndex, chat: ChatToReplay) -> Anchor:
         """Return what leaves an anchor in the replay of a chat when enough events came since the one before."""
-        step = max(_ANCHOR_EVENTS, chat.event_count // (_MOST_ANCHORS + 1))
-        done = past.head(chat.chat_id).version
+        step = max(_ANCHOR_COST, chat.cost // (_MOST_ANCHORS + 1))
+        since = 0
 
-        def anchor(last: Recorded, is_near_end: bool) -> None:  # noqa: FBT001 - `Anchor`
-            nonlocal done
-            is_due = last.version - done >= step and len(self.kept) < _MOST_ANCHORS
-            if not (is_due or (is_near_end and last.version > done)) or self._is_closed:
+        def anchor(last: Recorded, cost: int, is_near_end: bool) -> None:  # noqa: FBT001 - `Anchor`
+            nonlocal since
+            since += cost
+            is_due = since >= step and len(self.kept) < _MOST_ANCHORS
+            if not (is_due or (is_near_end and since)) or self._is_closed:
                 return
             copy = _copied(store, past)
             if copy is not None:
                 # In one chat no event is older than the one before, so this time says for which points it serves.
                 self.kept.append(KeptIndex(AsOfPoint(last.position, last.occurred_at), copy))
-                done = last.version
+                since = 0
 
         return anchor
 

@@ -14,9 +14,8 @@ from chatledger.projections.chat.reader import IndexedChat
 from ....store.commands import NO_CHATS, ChatsToRead
 from ....store.meaning import Meaning
 from ...port import StorePort, passed_on, refused
-from .point import AsOfPoint, position_of_point
 from .replaying import Anchors, KeptIndex, carry_on, has_deleted, no_anchor, replay_chats
-from .snapshot import WHY, AsOfSnapshot, ChatToReplay
+from .snapshot import NOTHING_MISSING, WHY, AsOfPoint, AsOfSnapshot, ChatToReplay, position_of_point
 
 
 class AsOfRefusals:
@@ -40,6 +39,11 @@ class AsOfRefusals:
     def live(self) -> Never:
         """Raise `AccessDeniedError`: what is being written now is not of an earlier moment."""
         refused("live", WHY)()
+
+    @property
+    def redactor(self) -> Never:
+        """Raise `AccessDeniedError`: nothing is written to an earlier moment."""
+        refused("redactor", WHY)()
 
     @property
     def task_writes(self) -> Never:
@@ -87,6 +91,8 @@ class AsOfStore(AsOfRefusals):
         self._replaying = threading.Lock()
         self._past: AsOfIndex | None = None
         self._position: int | None = None
+        self._redacted_at: int | None = None
+        """The position of the last redaction when the chats began to be replayed."""
         self._described: dict[int, bytes] = {}
         self.is_closed = False
 
@@ -107,12 +113,12 @@ class AsOfStore(AsOfRefusals):
 
     @property
     def holds_deleted(self) -> bool:
-        """Whether something may be kept here of a chat that was deleted since. Nothing reads it, but it takes room."""
+        """Whether something may be kept here of a chat that was deleted since, or a message redacted. Nothing reads it, but it takes room."""
         past = self._past
         if past is None:
             return False
         with self.source.snapshot() as live:
-            return has_deleted(live, past.held)
+            return live.redacted_at != self._redacted_at or has_deleted(live, past.held)
 
     def kept(self) -> list[KeptIndex]:
         """Return what later points can be carried on from, the chats up to this point and at the anchors."""
@@ -148,10 +154,14 @@ class AsOfStore(AsOfRefusals):
         """
         while True:
             with self._snapshot(chats) as snapshot:
-                missing = snapshot.missing(chats)
-                if not missing:
+                is_as_it_is = snapshot.live.redacted_at == self._redacted_at
+                missing = snapshot.missing(chats) if is_as_it_is else NOTHING_MISSING
+                if is_as_it_is and not missing:
                     yield snapshot
                     return
+            if not is_as_it_is:
+                self._begin_anew()
+                continue
             with self._replaying:  # here, where no transaction is open; others may have replayed them meanwhile
                 source = self.source
                 past = self._past or self._open_past(missing.to_replay)
@@ -176,6 +186,18 @@ class AsOfStore(AsOfRefusals):
                         ]
                         past.copy_chats(live.txn, live.tables, unchanged)
 
+    def _begin_anew(self) -> None:
+        """Forget what was replayed: content was redacted since, and this may have it."""
+        with self.source.snapshot() as live:
+            redacted_at = live.redacted_at
+        with self._replaying:
+            past, self._past, self._redacted_at = self._past, None, redacted_at
+            anchors, self._anchors = self._anchors, Anchors()
+            self._described.clear()
+        anchors.close()
+        if past is not None:
+            past.close()
+
     @contextlib.contextmanager
     def _snapshot(self, chats: ChatsToRead) -> Generator[AsOfSnapshot]:
         past = self._past
@@ -187,13 +209,17 @@ class AsOfStore(AsOfRefusals):
                     yield AsOfSnapshot(live, self.point, (past, txn), self._described)
 
     def events(
-        self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
+        self,
+        after: int,
+        *,
+        up_to: int | None = None,
+        stream_id: str | None = None,
+        is_closed: Callable[[], bool] = lambda: False,
     ) -> Iterator[Recorded]:
-        """Yield the events after a position, up to the point; those of chats that were deleted since are erased."""
+        """Yield the events after a position, up to another one and the point; those of chats that were deleted since are erased."""
         ended: set[str] = set()
-        for recorded in self.source.events(after, stream_id=stream_id, is_closed=is_closed):
-            if recorded.position > self.point.position:
-                return
+        last = self.point.position if up_to is None else min(up_to, self.point.position)
+        for recorded in self.source.events(after, up_to=last, stream_id=stream_id, is_closed=is_closed):
             if not self.point.includes(recorded):
                 ended.add(recorded.chat_id)
             if recorded.chat_id not in ended:
@@ -224,11 +250,16 @@ class AsOfStore(AsOfRefusals):
     def _open_past(self, to_replay: Sequence[ChatToReplay]) -> AsOfIndex:
         """Begin the index of the chats up to this point: a copy of an earlier one where that helps, else an empty one."""
         earlier = () if self._earlier is None else self._earlier()
-        kept = [(index, store) for store in earlier if store is not self for index in store.kept()]
-        carried_on = carry_on(self.source, self.point, [index for index, _ in kept], to_replay)
+        reusable = [
+            (index, store)
+            for store in earlier
+            if store is not self and store._redacted_at == self._redacted_at  # noqa: SLF001 - of the same class
+            for index in store.kept()
+        ]
+        carried_on = carry_on(self.source, self.point, [index for index, _ in reusable], to_replay)
         if carried_on is not None:
             past, start = carried_on
-            self.start = next(weakref.ref(store) for index, store in kept if index is start)
+            self.start = next(weakref.ref(store) for index, store in reusable if index is start)
         else:
             # The folder is removed at once: its files live on without a name as long as they are open, so that nothing stays
             # behind, even of a process that is killed.

@@ -28,7 +28,7 @@ import chatledger
 from chatledger import Ledger, assistant, user
 from chatledger.adapters.adk import LedgerSessionService, chat_id
 from chatledger.errors import AccessDeniedError, ConfigurationError
-from chatledger.infra.entrypoints.adapters.adk.appending import EventsToAppend
+from chatledger.infra.entrypoints.adapters.adk.service import EventsToAppend
 from chatledger.testing import check_adapter_killed
 
 T = TypeVar("T")

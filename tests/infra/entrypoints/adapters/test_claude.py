@@ -127,8 +127,13 @@ def test_bookkeeping_is_kept_in_order_and_is_no_turn(ledger: Ledger) -> None:
     append(ledger, *entries[4:])
 
     assert load(ledger) == entries
-    assert texts(ledger) == ["Where is fado sung?", "In Alfama.", "And jazz?"]
-    assert {branch.name for branch in ledger.list_branches(CHAT)} == {"main", "claude-bookkeeping"}
+    assert texts(ledger) == ["Where is fado sung?", "", "In Alfama.", "And jazz?"], (
+        "what ends a batch is of no turn yet"
+    )
+    assert [branch.name for branch in ledger.list_branches(CHAT)] == ["main"]
+    assert [len(message.data) for message in ledger.get_messages(CHAT)[:3]] == [2, 2, 2], (
+        "it travels with the next turn"
+    )
     assert {hit.message.name for hit in ledger.search("fado OR caveat OR hook")} == {"user"}
     chat = ledger.get_chat(CHAT)
     assert chat is not None
@@ -215,7 +220,7 @@ def test_conversations_of_subagents_stay_beside(ledger: Ledger) -> None:
     assert ledger.get_messages(found, branch="main")
 
 
-def test_a_compacted_conversation_goes_on_with_a_branch(ledger: Ledger) -> None:
+def test_a_compacted_conversation_stays_one(ledger: Ledger) -> None:
     append(ledger, said("user", "Fado?", "u1", None), said("assistant", "Alfama.", "a1", "u1"))
     boundary = {
         "type": "system",
@@ -227,8 +232,8 @@ def test_a_compacted_conversation_goes_on_with_a_branch(ledger: Ledger) -> None:
     summary = said("user", "They spoke of fado.", "u2", "c1", isCompactSummary=True)
     append(ledger, boundary, summary, said("assistant", "Go on.", "a2", "u2"))
 
-    assert texts(ledger) == shown(ledger) == ["They spoke of fado.", "Go on."]
-    assert texts(ledger, "main") == ["Fado?", "Alfama."]
+    assert shown(ledger) == ["They spoke of fado.", "Go on."]
+    assert texts(ledger) == ["Fado?", "Alfama.", *shown(ledger)], "what was said before is where a reader looks for it"
 
 
 def nested(levels: int) -> list[Any]:
@@ -252,11 +257,12 @@ def test_entries_of_unusual_content_are_kept(ledger: Ledger) -> None:
     append(ledger, *entries)
 
     assert load(ledger) == entries
-    assert texts(ledger) == ["half of a \ud83d", "Yes"]
-    stored = ledger.get_messages(CHAT) + ledger.get_messages(CHAT, branch="claude-bookkeeping")
+    assert texts(ledger) == ["half of a \ud83d", "Yes", "deep"]
+    stored = ledger.get_messages(CHAT)
     assert {message.form for message in stored} == {"claude-code"}
-    assert all(message.data in entries for message in stored if message.id != f"{CHAT}:u6"), "as they came"
-    assert not ledger.search("deep"), "what data of messages cannot have is kept as bookkeeping"
+    assert stored[0].data == entries[0], "as it came"
+    assert [type(line) for line in stored[-1].data] == [dict, str], "what data of messages cannot have is kept as text"
+    assert ledger.search("deep"), "which is read all the same"
 
 
 def test_summaries_are_kept_in_the_same_commit(ledger: Ledger) -> None:
@@ -339,7 +345,7 @@ def test_what_something_else_adds_to_a_transcript_is_resumed(ledger: Ledger) -> 
     assert len({entry["uuid"] for entry in loaded if "uuid" in entry}) == 4
     append(ledger, said("user", "And jazz?", "u2", loaded[-1]["uuid"]))
     assert shown(ledger)[-2:] == ["In Alfama.", "And jazz?"]
-    assert {branch.name for branch in ledger.list_branches(CHAT)} == {"main", "claude-bookkeeping"}
+    assert [branch.name for branch in ledger.list_branches(CHAT)] == ["main"]
 
 
 def test_hidden_messages_are_not_loaded(ledger: Ledger) -> None:

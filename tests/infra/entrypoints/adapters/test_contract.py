@@ -2,7 +2,10 @@
 
 import importlib
 import json
+import tomllib
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
 
 import pytest
 from tests.recorded.record_chains import CHAINS
@@ -11,6 +14,7 @@ from tests.support.asked_again import asking_again
 
 from chatledger.testing import AdapterDriver, check_adapter, check_adapter_killed
 
+ROOT: Final = Path(__file__).parents[4]
 DRIVERS = {
     "adk": ("google.adk", "AdkDriver"),
     "agent_framework": ("agent_framework", "AgentFrameworkDriver"),
@@ -39,6 +43,17 @@ def driver_of(name: str) -> AdapterDriver:
 
 def test_the_ledger_itself_keeps_the_contract() -> None:
     check_adapter(PlainDriver(), others=[PlainDriver()])
+
+
+def test_every_adapter_has_a_driver_an_extra_and_a_page() -> None:
+    adapters = {path.stem for path in (ROOT / "src/chatledger/adapters").glob("[!_]*.py")}
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    dashed = {name.replace("_", "-") for name in adapters}
+
+    assert adapters - {"crewai"} == set(DRIVERS)  # CrewAI has checkpoints and states of flows, and no conversations
+    assert adapters == {path.stem for path in CHAINS.glob("*.json")}
+    assert dashed <= set(extras)
+    assert dashed <= {path.stem for path in (ROOT / "docs/how-to").glob("*.md")}
 
 
 @pytest.mark.parametrize("name", DRIVERS)

@@ -185,6 +185,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
+@pytest.mark.guard
 @settings(max_examples=examples(600, one_in=60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(STEP, min_size=1, max_size=12))
 def test_the_same_calls_get_equal_answers(steps: list[tuple[Any, ...]]) -> None:

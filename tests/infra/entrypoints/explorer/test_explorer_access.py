@@ -18,10 +18,10 @@ from tests.support.http_world import serving
 
 import chatledger
 from chatledger.errors import ConfigurationError
-from chatledger.graph_state import StateStore
 from chatledger.infra.entrypoints.explorer.links import EntryLinks
 from chatledger.infra.entrypoints.explorer.sessions import CSRF_HEADER, Sessions, kept_session_key, new_session_key
 from chatledger.infra.entrypoints.http.service import Service
+from chatledger.infra.entrypoints.http.settings import Serving
 from chatledger.infra.ledger.threads import Threads
 from chatledger.server import KeyFile, create_app
 
@@ -173,19 +173,20 @@ def test_a_key_signs_in(ledger: chatledger.AsyncLedger, keys: KeyFile) -> None:
 
 
 def test_agents_of_others_are_not_there(ledger: chatledger.AsyncLedger, keys: KeyFile) -> None:
-    """Threads and states beside chats are those of who asks."""
-    StateStore(ledger.blocking()).put("chat:bob:hidden", {"step": 1})
+    """Neither the palette nor the list of chats tells of threads of others."""
     put(Threads(ledger.blocking().for_user("bob")), "bobs-thread", "c1", {"step": "1"})
     every = keys.add("all-threads", user_id=None, scopes=frozenset({"read"}))
     secret = keys.add("ada-laptop", user_id="ada", scopes=frozenset({"read"}))
     with by_keys(ledger, keys) as client:
         own = client.get("/chats.json", headers={"X-Api-Key": secret}).json()
         foreign = client.get("/chats.json", params={"owner": "lucia"}, headers={"X-Api-Key": secret}).json()
-        everybodys = client.get("/chats.json", headers={"X-Api-Key": every}).json()
+        seen, unseen = (
+            client.get("/palette", params={"q": "bobs"}, headers={"X-Api-Key": key}).json() for key in (every, secret)
+        )
 
-    assert "bobs-thread" in [thread["thread_id"] for thread in everybodys["threads"]]
-    assert ([], False) == (own["threads"], own["has_more_threads"])
-    assert ([], False) == (own["states"], own["has_more_states"])
+    assert ["bobs-thread"] == [thread["title"] for thread in seen["threads"]]
+    assert [] == unseen["threads"]
+    assert own["rows"]
     assert [] == foreign["rows"]
 
 
@@ -284,6 +285,27 @@ def test_made_up_hosts(ledger: chatledger.AsyncLedger, host: str) -> None:
         }
 
     assert 500 not in statuses
+
+
+def test_servers_behind_a_proxy_know_each_others_sessions(tmp_path: Path) -> None:
+    """Of a ledger on a server, the key lies beside the keys that they share, and the cookie has the port that browsers see."""
+    keys = tmp_path / "api.keys"
+    keys.write_text("")
+    settings = [
+        Serving(location="nats://127.0.0.1:4222/chats", port=port, keys=str(keys)).for_browsers("http://127.0.0.1")
+        for port in (8231, 8232)
+    ]
+    alone = Serving(location="nats://127.0.0.1:4222/chats").for_browsers("http://127.0.0.1")
+
+    assert settings[0].session_key == settings[1].session_key == kept_session_key(keys)
+    assert alone.session_key not in {None, settings[0].session_key}
+
+
+def test_the_cookie_is_of_the_port_that_browsers_see(ledger: chatledger.AsyncLedger) -> None:
+    with by_links(ledger) as (browser, links):
+        entered = browser.get(links.current(), headers={"Host": "127.0.0.1:9321"})
+
+    assert entered.headers["set-cookie"].startswith("chatledger-9321=")
 
 
 def test_session_key_is_kept(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import httpx
 import pytest
-from tests.support.explorer_agents import STATE, THREAD, fill_agents
+from tests.support.explorer_agents import HIDDEN, STATE, THREAD, fill_agents
 from tests.support.explorer_world import BROWSER, demo_ledger
 from tests.support.hostile_markup import PAYLOADS, faults_in
 from tests.support.http_world import serving
@@ -71,11 +71,15 @@ def ledger() -> Generator[chatledger.AsyncLedger]:
 def blocking(ledger: chatledger.AsyncLedger) -> chatledger.Ledger:
     """The same, with a chat to change."""
     found = ledger.blocking()
-    found.delete_chat("trip")
-    found.create_chat("trip", "ada", title="A trip")
-    found.append("trip", [user("Where to?\nSoon?", id="t1"), assistant("Riga", id="t2")])
-    found.create_branch("trip", "other", "t1")
+    fill(found)
     return found
+
+
+def fill(ledger: chatledger.Ledger) -> None:
+    ledger.delete_chat("trip")
+    ledger.create_chat("trip", "ada", title="A trip")
+    ledger.append("trip", [user("Where to?\nSoon?", id="t1"), assistant("Riga", id="t2")])
+    ledger.create_branch("trip", "other", "t1")
 
 
 @pytest.fixture
@@ -127,6 +131,44 @@ def test_fork(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
     assert [one.head_message_id for one in blocking.list_branches("trip")] == ["t2", "t1", "t1", "t1", "t2"]
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("fork", {"name": "it's"}),
+        ("edit", {"text": 'In "the" old town'}),
+        ("name", {"name": "it's"}),
+        ("annotate", {"stale": "true", "metadata": '{"by": "it\'s"}'}),
+    ],
+)
+def test_commands_are_those_of_the_form_as_it_is_filled_in(
+    browser: httpx.Client, blocking: chatledger.Ledger, name: str, values: dict[str, str]
+) -> None:
+    """What stands beside a form does what the form would do; it is told without doing it."""
+    form = forms_of(browser.get("/c/trip?m=t2"))[name] | values
+    before = blocking.position
+    told = browser.post(f"/commands/{name}", data=form, headers={"X-Chatledger-CSRF": form["csrf"]})
+    assert told.status_code == 200, told.text
+    assert blocking.position == before
+    exec(told.json()["python"], {"ledger": blocking, "NewMessage": NewMessage})
+    by_command = _outcome(blocking)
+    fill(blocking)
+    send(browser, "/c/trip?m=t2", name, **values)
+
+    assert by_command == _outcome(blocking)
+
+
+def _outcome(ledger: chatledger.Ledger) -> object:
+    """A chat after an action, but for ids and times that were given."""
+    active = ledger.get_active_branch("trip")
+    assert active is not None
+    return (
+        [(message.name, message.data, message.annotation) for message in ledger.get_messages("trip")],
+        active.head_message_id if active.head_message_id in {"t1", "t2"} else None,
+        [(checkpoint.name, checkpoint.message_id) for checkpoint in ledger.list_checkpoints("trip")],
+        active.name,
+    )
+
+
 def test_edit(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
     """Other words are another version of the message; the same words are nothing."""
     send(browser, "/c/trip?m=t1", "edit", text="Where to?\r\nSoon?")
@@ -157,7 +199,7 @@ def test_edit(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
 def test_edit_keeps_the_form_of_a_message(
     browser: httpx.Client, blocking: chatledger.Ledger, data: dict[str, Any]
 ) -> None:
-    """Only the words become others."""
+    """Only the words become others, and the id, which is another message's."""
     blocking.delete_chat("forms")
     blocking.create_chat("forms", "ada")
     blocking.append("forms", [NewMessage("user", data, id="m")])
@@ -166,19 +208,21 @@ def test_edit_keeps_the_form_of_a_message(
     found = blocking.get_message(other)
 
     assert found is not None
-    assert str(found.data) == str(data).replace("'old'", "'new'")
+    kept = {name: value for name, value in data.items() if name != "id"}
+    assert str(found.data) == str(kept).replace("'old'", "'new'")
 
 
 def test_edit_is_named_after_the_branch_that_is_read(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
-    """Whichever is active: the reader of `other` gets a version of it."""
+    """Whichever is active: the reader of `other` gets a version of it, and reads on there."""
     blocking.append("trip", [assistant("Tallinn", id="o2")], branch="other")
     active = blocking.get_active_branch("trip")
-    send(browser, "/c/trip?m=o2&branch=other", "edit", text="Tartu")
+    page = send(browser, "/c/trip?m=o2&branch=other", "edit", text="Tartu")
     edited = blocking.get_active_branch("trip")
 
     assert active is not None
     assert edited is not None
     assert (active.name, edited.name) == ("main", "other-v2")
+    assert '<option value="other-v2" selected>' in page.text
 
 
 def test_edit_of_what_has_no_text(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
@@ -213,6 +257,33 @@ def test_name(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
 
     assert "asked" in page.text
     assert {one.name: one.message_id for one in blocking.list_checkpoints("trip")} == {"asked": "t1", "decided": "t2"}
+
+
+def test_redact_words(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """What a branch was called goes, from the form and by what it says to type in Python."""
+    for name in ("Mia", "Noa"):
+        blocking.create_branch("trip", name, "t1")
+        blocking.rename_branch("trip", name, "north")
+        if name == "Mia":
+            send(browser, "/c/trip", "redact-words", reason="a name")
+        else:
+            run_python(browser, "/c/trip.json", "redact-words", blocking)
+        assert name not in repr(list(blocking.history("trip")))
+        blocking.delete_branch("trip", "north")
+    assert "a name" in repr(list(blocking.history("trip")))
+
+
+def test_redact(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """The message is in its place, and its page says when and why; so does what the commands say."""
+    words = str(blocking.get_messages("trip")[0].text)
+    send(browser, "/c/trip?m=t1", "redact", reason="a <card> number")
+
+    page = browser.get("/c/trip?m=t1").text
+    assert words not in page
+    assert "[redacted]" in page
+    assert "a &lt;card&gt; number" in page
+    send(browser, "/c/trip?m=t2", "redact", keep="something else")
+    assert "something else" == blocking.get_messages("trip")[1].data
 
 
 def test_annotate(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
@@ -299,18 +370,59 @@ def test_delete(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
     assert browser.post("/do/delete-chat", data=form | {"confirmed": "trip"}).status_code == 404
 
 
+def test_person(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """What is a person's is shown, handed over, and erased when the id was typed; the name goes from chats of others where one is given."""
+    blocking.create_chat("hers", "wil/ma")
+    blocking.append("hers", [user("Mine alone")])
+    blocking.create_chat("team", "fred", members={"wil/ma": "reader"})
+    assert 'href="/person"' in browser.get("/proof").text
+    assert "erase-person" not in forms_of(browser.get("/person"))
+    path, before = "/person?user=wil%2Fma", blocking.position
+    page = browser.get(path)
+    assert browser.get("/person.json?user=wil%2Fma").json()["report"]["counts"] == {"chat": 1}
+    assert "1 chat." in page.text
+    assert '<a href="/c/team">team</a>' in page.text
+    handed = re.search(r'href="(/api/v1/users/[^"]+/export)"', page.text)
+    assert handed is not None
+    assert "Mine alone" in browser.get(handed[1]).text
+    form = forms_of(page)["erase-person"]
+    assert browser.post("/do/erase-person", data=form | {"confirmed": "wilma"}).status_code == 422
+    (offered,) = browser.get("/person.json?user=wil%2Fma").json()["actions"]
+    assert offered["shell"] == "chatledger delete --user wil/ma"
+    assert blocking.position == before
+    after = send(browser, path, "erase-person", confirmed="wil/ma", pseudonym="someone")
+
+    assert "Erased before: 1." in after.text
+    assert "Nowhere." in after.text
+    assert blocking.get_chat("hers") is None
+    assert blocking.members("team") == []
+
+
+def test_person_is_for_who_may_see_all(by_key: httpx.Client, keys: KeyFile) -> None:
+    """Others are told what it needs, and learn nothing of anybody."""
+    sign_in(by_key, keys, "ada", "write")
+    assert "admin" in by_key.get("/person").text
+    for path in ("/person?user=ada", "/person.json?user=nobody", "/api/v1/users/ada/export"):
+        assert by_key.get(path).status_code == 403, path
+
+
 def test_everything_is_in_the_history(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
     """The log says who did it."""
     send(browser, "/c/trip?m=t1", "name", name="asked")
 
-    assert list(blocking.history("trip"))[-1].event.actor == "everybody"
+    assert list(blocking.history("trip"))[-1].event.actor == "local"
 
 
-def test_past_is_not_changed(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
-    """A page that shows the past has no forms."""
-    page = browser.get(f"/c/trip?m=t1&at={blocking.position}")
+def test_past_offers_a_fork_only(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """A message never changes: one of the past is forked at in the present; to edit or name it one goes there."""
+    past = f"/c/trip?m=t1&at={blocking.position}"
 
-    assert (200, {}) == (page.status_code, forms_of(page))
+    assert forms_of(browser.get(past)).keys() == {"fork"}
+    assert forms_of(browser.get(f"/c/trip?at={blocking.position}")) == {}
+    send(browser, past, "fork", name="from-the-past")
+    branch = blocking.get_branch("trip", "from-the-past")
+    assert branch is not None
+    assert branch.head_message_id == "t1"
 
 
 @pytest.fixture
@@ -344,9 +456,16 @@ FORMS: dict[str, dict[str, str]] = {
     "switch": {"chat_id": "trip", "branch": "other"},
     "name": {"chat_id": "trip", "message_id": "t1", "name": "x"},
     "annotate": {"chat_id": "trip", "message_id": "t1", "hidden": "true", "before": "{}"},
+    "redact": {"chat_id": "trip", "message_id": "t1", "keep": "x"},
+    "redact-words": {"chat_id": "trip", "reason": "a name"},
+    "set-member": {"chat_id": "trip", "user_id": "bob"},
+    "remove-member": {"chat_id": "trip", "user_id": "bob"},
+    "create-link": {"chat_id": "trip"},
+    "revoke-link": {"chat_id": "trip", "link_id": "none"},
     "begin": {"chat_id": "trip", "message_id": "t1", "edited": "t2"},
     "approve": {"chat_id": "trip", "regeneration_id": "none"},
     "delete-chat": {"chat_id": "trip", "confirmed": "trip"},
+    "erase-person": {"user_id": "ada", "confirmed": "ada"},
     "delete-thread": {"thread_id": THREAD, "confirmed": THREAD},
     "delete-state": {"state_id": STATE, "confirmed": STATE},
 }
@@ -363,6 +482,9 @@ def test_who_may_not_write_sees_no_forms(by_key: httpx.Client, keys: KeyFile, bl
     assert FORMS.keys() == ACTIONS.keys()
     for name, form in FORMS.items():
         assert by_key.post(f"/do/{name}", data=form | {"csrf": proof}).status_code == 403, name
+        told = by_key.post(f"/commands/{name}", data=form, headers={"X-Chatledger-CSRF": proof})
+        assert told.status_code == 403, name
+        assert "Where to?" not in told.text
     assert blocking.position == before
 
 
@@ -372,7 +494,14 @@ def test_what_is_of_others_is_not_there(by_key: httpx.Client, keys: KeyFile, blo
     proof = sign_in(by_key, keys, "bob", "write")
     before = blocking.position
     for name, form in FORMS.items():
+        if name == "erase-person":  # who may not is told so, whoever is named
+            assert by_key.post(f"/do/{name}", data=form | {"csrf": proof}).status_code == 403
+            continue
         assert by_key.post(f"/do/{name}", data=form | {"csrf": proof}).status_code == 404, name
+        # A command names what was sent, and tells nothing of what it would be done to.
+        told = by_key.post(f"/commands/{name}", data=form, headers={"X-Chatledger-CSRF": proof})
+        assert told.status_code == (404 if name == "edit" else 200), name
+        assert not any(secret in told.text for secret in ("Where to?", "Riga", HIDDEN)), name
 
     assert blocking.position == before
 
@@ -448,18 +577,40 @@ def test_hostile_names(browser: httpx.Client, blocking: chatledger.Ledger) -> No
         assert blocking.get_branch(chat_id, chat_id) is not None
 
 
-@pytest.mark.soak
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="the commands are for curl and jq")
-def test_shell_commands(ledger: chatledger.AsyncLedger, blocking: chatledger.Ledger) -> None:
-    """What the page shows for the shell does the same."""
+def test_commands_of_every_action(ledger: chatledger.AsyncLedger, blocking: chatledger.Ledger) -> None:
+    """What a page shows for Python and what it shows for the shell do the same, each as it stands, for each action that is offered."""
+    page = "/c/trip.json?m=t1&branch=other"
     with serving(create_app(ledger)) as url, httpx.Client(base_url=url, headers=BROWSER) as client:
-        for name in ("fork", "name", "annotate", "edit"):
-            command = commands(client, "/c/trip.json?m=t1", name)["shell"]
-            before = blocking.position
-            done = subprocess.run(["bash", "-euc", command], check=True, capture_output=True, timeout=30)
-            assert done.stdout or done.stderr
-            assert name == "annotate" or blocking.position > before
-    active = blocking.get_active_branch("trip")
+        shown = client.get(page).json()
+        offered = [action["name"] for action in shown["message_actions"] + shown["chat_actions"]]
+        assert {"fork", "edit", "name", "annotate", "redact", "switch", "delete-chat"} <= set(offered), offered
+        for name in offered:
+            fill(blocking)
+            untouched = whole(blocking)
+            run_python(client, page, name, blocking)
+            by_python = whole(blocking)
+            fill(blocking)
+            command = commands(client, page, name)["shell"]
+            if command.startswith("chatledger "):  # of a ledger that a program can open
+                assert command == "chatledger delete trip"
+                continue
+            subprocess.run(["bash", "-euc", command], check=True, capture_output=True, timeout=30)
+            assert by_python == whole(blocking), name
+            assert by_python != untouched or name in {"annotate", "redact-words"}, name  # whose examples change nothing
 
-    assert active is not None
-    assert active.head_message_id not in {"t1", "t2"}
+
+def whole(ledger: chatledger.Ledger) -> object:
+    """All of the chat but ids and times that were given."""
+    if ledger.get_chat("trip") is None:
+        return None
+    given = {message.id for message in ledger.get_messages("trip")} - {"t1", "t2"}
+    return (
+        [(message.name, message.data, message.annotation) for message in ledger.get_messages("trip")],
+        [
+            (branch.name, "new" if branch.head_message_id in given else branch.head_message_id, branch.is_active)
+            for branch in ledger.list_branches("trip")
+        ],
+        [(checkpoint.name, checkpoint.message_id) for checkpoint in ledger.list_checkpoints("trip")],
+        [(member.user_id, member.role) for member in ledger.members("trip")],
+    )

@@ -1,4 +1,4 @@
-"""The pages of agents: threads, their steps in lanes, states, differences, runs and what is repeated."""
+"""The pages of agents: threads by how they stand, as traces, states as trees, questions, runs and what is repeated."""
 
 from collections.abc import Generator
 from pathlib import Path
@@ -13,9 +13,12 @@ from tests.support.hostile_markup import PAYLOADS, faults_in
 from tests.support.http_world import serving
 
 import chatledger
+from chatledger.domain.draw.state_tree import state_tree
 from chatledger.graph_state import StateStore
-from chatledger.infra.entrypoints.explorer.changes import changes_between
-from chatledger.infra.entrypoints.explorer.thread_lanes import CheckpointPlace, draw_lanes
+from chatledger.infra.entrypoints.agent_steps import duration
+from chatledger.infra.entrypoints.explorer.state import changes_between
+from chatledger.infra.entrypoints.explorer.trace import TraceAxis
+from chatledger.infra.ledger.thread_trace import TaskSpan, TraceStep, TraceTask
 from chatledger.infra.ledger.threads import Threads
 from chatledger.server import KeyFile, create_app
 
@@ -31,12 +34,10 @@ def ledger() -> Generator[chatledger.AsyncLedger]:
         begin_again(blocking)
         threads = Threads(blocking)
         for number in range(60):
-            put(threads, f"small-{number:02}", "c1", {"a": "b"})
-        for number in range(1, 121):
+            put(threads, f"small-{number:02}", "c1", {("a", "branch:to:next")[number % 2]: "b"})
+        for number in range(1, 251):
             parent = f"{number - 1:04}" if number > 1 else None
-            put(
-                threads, "long", f"{number:04}", {"a": str(number)}, parent_id=parent, namespace=("", "sub")[number % 2]
-            )
+            put(threads, "long", f"{number:04}", {"a": str(number)}, parent_id=parent)
         yield ledger
 
 
@@ -51,7 +52,7 @@ def thread_of(pages: httpx.Client, **query: str) -> dict[str, Any]:
     return found
 
 
-def test_threads_are_listed_filtered_and_sorted(pages: httpx.Client) -> None:
+def test_threads_are_listed_filtered_and_sorted(pages: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Page by page every thread is there once; words and owners choose among them."""
     begun = [THREAD, *(f"small-{number:02}" for number in range(60)), "long"]
 
@@ -59,6 +60,18 @@ def test_threads_are_listed_filtered_and_sorted(pages: httpx.Client) -> None:
     assert listed(pages, order="created") == listed(pages) == begun[::-1]
     assert len(listed(pages, q="SMALL 5")) == 15
     assert listed(pages, owner="ada") == [THREAD]
+    assert listed(pages, status="stopped") == [f"small-{number:02}" for number in range(59, 0, -2)]
+    assert pages.get("/agents.json").json()["counts"] == {
+        "waits": 1,
+        "running": 0,
+        "failed": 0,
+        "stopped": 30,
+        "finished": 31,
+    }
+    assert ">Stopped 30</a>" in pages.get("/agents?q=none").text
+    assert 'id="waiting" title="Threads that wait">1</span>' in pages.get("/").text
+    assert pages.get("/waiting").json() == 1
+    monkeypatch.setattr("chatledger.infra.entrypoints.explorer.agents._ROWS", 50)
     assert "small-59" not in pages.get("/agents?order=created&ascending=true").text
     assert 'rel="next"' in pages.get("/agents").text
     assert "There is nothing like this" in pages.get("/agents?q=nowhere").text
@@ -71,18 +84,18 @@ def listed(pages: httpx.Client, **query: str) -> list[str]:
     after = ""
     while after is not None:
         page = pages.get("/agents.json", params=query | {"after": after}).json()
-        assert len(page["threads"]) <= 50
-        found += [row["thread"]["thread_id"] for row in page["threads"]]
+        assert len(page["threads"]) <= 100
+        found += [row["thread_id"] for row in page["threads"]]
         after = page["next"]
     return found
 
 
 def test_a_page_looks_at_so_many_only(pages: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where few of many fit, a page says that others follow, and the next ones have them."""
-    monkeypatch.setattr("chatledger.infra.ledger.parts.LOOKED_AT", 10)
+    monkeypatch.setattr("chatledger.infra.ledger.thread_lists.LOOKED_AT", 10)
     empty = pages.get("/agents", params={"q": THREAD, "order": "updated"}).text
 
-    assert "others follow" in empty
+    assert "Others follow" in empty
     assert 'rel="next"' in empty
     assert listed(pages, q=THREAD) == [THREAD]
 
@@ -96,59 +109,76 @@ def test_states_are_listed(pages: httpx.Client) -> None:
 
 
 def test_thread_with_a_fork(pages: httpx.Client) -> None:
-    """Steps come with their parents; both ways on from the first answer are lanes of their own."""
-    found = thread_of(pages)
-    parents = [step["parent_id"] for step in found["steps"]]
+    """The line of the newest checkpoint is read; the other way on from the first answer stands below it, with where it forks."""
+    shown = thread_of(pages)
+    steps = [step["checkpoint_id"] for step in shown["trace"]["steps"] if not step["is_pending"]]
+    (other,) = shown["trace"]["others"]
+    beside = [step["checkpoint_id"] for step in other["steps"]]
 
-    assert len(found["steps"]) == found["thread"]["checkpoint_count"]
-    assert max(map(parents.count, parents)) == 2
-    assert len({dot["x"] for dot in found["drawing"]["dots"]}) == 2
-    assert {step["source"] for step in found["steps"]} == {"input", "loop"}
-    assert pages.get(f"/agents/{THREAD}").text.count(' r="5" class="lane-') == len(found["steps"])
+    assert len(steps) + len(beside) == shown["thread"]["checkpoint_count"]
+    assert other["forked_from"] in steps
+    assert shown["others"][0]["words"] == "forked at step 2 by an input of ada"
+    assert "1 other line" in pages.get(f"/agents/{THREAD}").text
+    as_read = thread_of(pages, end=beside[-1])
+    assert [step["checkpoint_id"] for step in as_read["trace"]["steps"]][-len(beside) :] == beside
+    assert [step["parent_id"] for step in as_read["trace"]["steps"]][1:] == [
+        step["checkpoint_id"] for step in as_read["trace"]["steps"]
+    ][:-1]
 
 
-def test_what_waits_is_said(pages: httpx.Client) -> None:
-    """The interrupt that somebody has to answer stands at the top, and with its checkpoint."""
-    found = thread_of(pages)
+def test_a_question_and_how_it_is_answered(pages: httpx.Client) -> None:
+    """What waits is asked on the page, with the node, and the command that answers it."""
+    shown = thread_of(pages)
+    (question,) = shown["questions"]
     text = pages.get(f"/agents/{THREAD}").text
 
-    assert found["waiting"][0]["tasks"][0]["interrupts"] == [{"question": "go on?"}]
-    assert found["state"]["tasks"][0]["name"] == "work"
-    assert {write["channel"] for write in found["state"]["writes"]} >= {"__interrupt__"}
-    assert "go on?" in text
+    assert (question["words"], question["node"]) == ("go on?", "work")
+    assert "Command(resume=&#34;yes&#34;)" in text
+    assert "Its graph runs in a program of yours" in text
+    # LangGraph's API goes on with threads of its assistants; this one is a program's own.
+    assert (question["ways"]["curl"], question["ways"]["sdk"]) == ("", "")
+    assert (shown["trace"]["steps"][-1]["state"], shown["trace"]["steps"][-1]["is_pending"]) == ("waits", True)
+    assert "additional_kwargs" not in text
 
 
 def test_state_of_a_step_and_difference_of_two(pages: httpx.Client) -> None:
-    """A step that is named is shown; two of them differ in what happened in between, whichever comes first."""
-    steps = thread_of(pages)["steps"]
-    newest, oldest = steps[0]["checkpoint_id"], steps[-1]["checkpoint_id"]
-    earlier = thread_of(pages, step=oldest)["state"]
-    one, other = (thread_of(pages, step=a, to=b)["changes"] for a, b in ((newest, oldest), (oldest, newest)))
+    """A step is compared with its parent, or with any other one; its new messages are shown as messages."""
+    steps = [step for step in thread_of(pages)["trace"]["steps"] if not step["is_pending"]]
+    newest, oldest = steps[-1]["checkpoint_id"], steps[0]["checkpoint_id"]
+    earlier, alike = thread_of(pages, step=oldest)["state"], thread_of(pages, step=newest, to=newest)["state"]
+    against = thread_of(pages, step=newest, to=oldest)["state"]
 
-    assert earlier["at"]["checkpoint_id"] == oldest
-    assert one == other
-    assert [change["name"] for change in one] == ["messages", "n"]
-    assert any(line["sign"] == "+" and "hello" in line["text"] for line in one[0]["lines"])
-    assert "<ins>" in pages.get(f"/agents/{THREAD}?step={newest}&to={oldest}").text
+    assert (earlier["at"]["checkpoint_id"], earlier["against"]) == (oldest, None)
+    assert alike["changed"] == []
+    assert against["changed"] == ["n", "messages"]
+    assert against["message_count"] == len(against["fresh"]) > 0
+    assert "is-message added" in pages.get(f"/agents/{THREAD}?step={newest}&to={oldest}").text
+    messages = pages.get(f"/agents/{THREAD}", params={"step": newest, "view": "messages"}).text
+    assert messages.count("<article") == against["message_count"]
+    assert "ask hello" in messages
+    assert "__interrupt__" in pages.get(f"/agents/{THREAD}?step={newest}&pending=true&view=writes").text
 
 
 def test_long_thread_is_read_in_parts(pages: httpx.Client) -> None:
-    """Part by part all checkpoints of all namespaces are there once, the newest first; of one namespace only its own."""
-    for query, expected in (({}, range(120, 0, -1)), ({"ns": "sub"}, range(119, 0, -2))):
-        found: list[str] = []
-        before = ""
-        while before is not None:
-            page = pages.get("/agents/long.json", params=query | {"before": before}).json()
-            found += [step["checkpoint_id"] for step in page["steps"]]
-            before = page["before"]
-        assert found == [f"{number:04}" for number in expected]
+    """Windows of 100 steps, each the one before; a step that is named begins its window."""
+    found: list[str] = []
+    end = ""
+    while end is not None:
+        page = pages.get("/agents/long.json", params={"end": end}).json()["trace"]
+        assert len(page["steps"]) <= 100
+        found = [step["checkpoint_id"] for step in page["steps"]] + found
+        end = page["earlier"]
+    assert found == [f"{number:04}" for number in range(1, 251)]
+    named = pages.get("/agents/long.json?step=0042").json()
+    assert (named["trace"]["steps"][-1]["checkpoint_id"], named["trace"]["is_newest"]) == ("0042", False)
+    assert "Earlier steps" in pages.get("/agents/long").text
 
 
 def test_checkpoints_of_no_framework(pages: httpx.Client) -> None:
     """What only its own framework can read is shown by its names."""
     found = pages.get("/agents/long.json").json()["state"]
 
-    assert (found["metadata"], found["channels"]) == (None, ["a"])
+    assert (found["metadata"], found["tree"][0]["name"], found["tree"][0]["text"]) == ({}, "a", "3 bytes of text")
     assert pages.get("/agents/long").status_code == 200
 
 
@@ -164,9 +194,8 @@ def test_runs_and_what_is_repeated(pages: httpx.Client) -> None:
         ("run-2", 2, "awaiting_approval"),
     ]
     assert "awaiting approval" in text
-    assert text.index('run-1</code> <span class="chip status-aw') < text.index(
-        'run-2</code> <span class="chip status-aw'
-    )
+    plan = text[text.index('<ol class="plan">') :]
+    assert plan.index("run-1</code>") < plan.index("run-2</code>")
     assert "An edit makes 2 runs stale" in pages.get(f"/c/{THREAD}?m=ag1").text
 
 
@@ -256,6 +285,7 @@ def test_who_sees_and_does_what(tmp_path: Path) -> None:
                     assert [404, 404] == [client.get(path).status_code for path in PATHS[1::2]]
 
 
+@pytest.mark.guard
 def test_hostile_agents() -> None:
     """Ids, namespaces, nodes, values, interrupts and runs with whatever text: nothing of it runs."""
     with demo_ledger() as ledger, pages_of(ledger) as client:
@@ -265,7 +295,7 @@ def test_hostile_agents() -> None:
             fill_agents(blocking, text)
             StateStore(blocking).put(STATE, {payload: payload}, node=text)
             put(Threads(blocking), text, text, {text: "x"}, namespace=text)
-            steps = client.get(f"/agents/{THREAD}.json").json()["steps"]
+            steps = client.get(f"/agents/{THREAD}.json").json()["trace"]["steps"]
             compared = {"step": steps[0]["checkpoint_id"], "to": steps[-1]["checkpoint_id"]}
             for page in (
                 client.get("/agents"),
@@ -273,25 +303,107 @@ def test_hostile_agents() -> None:
                 client.get(f"/agents/{THREAD}", params=compared),
                 client.get(f"/states/{STATE}"),
                 client.get("/agents", params={"q": payload, "owner": payload}),
-                client.get(f"/agents/{THREAD}", params={"ns": payload, "before": printable(payload)}),
+                client.get(f"/agents/{THREAD}", params=compared | {"view": "messages"}),
+                client.get(f"/agents/{THREAD}", params={"view": "writes"}),
+                client.get(f"/agents/{THREAD}", params={"ns": payload}),
+                client.get(f"/agents/{THREAD}", params={"end": printable(payload)}),
             ):
-                assert page.status_code == 200, payload
+                assert page.status_code in {200, 404}, payload
                 assert faults_in(page.text) == [], payload
             blocking.delete_chat(THREAD)
             Threads(blocking).delete(THREAD)
 
 
-def test_lanes_meet_at_the_parent() -> None:
-    """Of two with the same parent both lanes end there; the one that is not there leads out of the drawing."""
-    rows = [
-        (CheckpointPlace("", name), CheckpointPlace("", parent) if parent else None)
-        for name, parent in ("db", "cb", "ba", "xw")
+def step_of(began_at: int, *ends: int | None) -> TraceStep:
+    """A step whose tasks work from then to their ends, or wait."""
+    tasks = [
+        TraceTask(
+            node="n",
+            task_id=str(at),
+            state="done",
+            spans=[TaskSpan(kind="work" if end else "waits", began_at=began_at, ended_at=end)],
+            words="",
+            asked=[],
+            is_answered=False,
+            is_retried=False,
+            subgraph=[],
+        )
+        for at, end in enumerate(ends)
     ]
-    drawing = draw_lanes(rows)
+    return TraceStep(
+        namespace="",
+        checkpoint_id=str(began_at),
+        parent_id=None,
+        number=1,
+        source="loop",
+        created_at=began_at,
+        began_at=began_at,
+        run_id=None,
+        position=0,
+        is_pruned=False,
+        is_pending=False,
+        tasks=tasks,
+        task_count=len(tasks),
+        words="",
+    )
 
-    assert [dot.x for dot in drawing.dots] == [12, 28, 12, 28]
-    assert any("C28" in stroke.d and stroke.d.endswith("12 80") for stroke in drawing.strokes)
-    assert [stroke.d for stroke in drawing.strokes if stroke.d.endswith("V128")] == ["M12 96V128", "M28 112V128"]
+
+def test_idle_time_is_squeezed() -> None:
+    """Work is drawn to scale, side by side; two hours between are as wide as an eighth of it, and are named."""
+    hours = 7_440_000
+    steps = [step_of(0, 4_000, 2_000), step_of(hours, hours + 4_000), step_of(hours + 4_000, None)]
+    axis = TraceAxis(steps, now=10**9)
+
+    assert axis.x(4_000) == pytest.approx(2 * axis.x(2_000), abs=0.2)
+    assert axis.x(hours + 4_000) - axis.x(hours) == pytest.approx(axis.x(4_000), abs=0.2)
+    assert axis.x(hours) - axis.x(4_000) < axis.x(4_000) / 3
+    assert axis.x(10**9) <= 190
+    assert [label.text for label in axis.labels()] == ["0", "11 days", "2 h"]
+    assert axis.bar(steps[2].tasks[0].spans[0], "task").kind == "waits"
+    empty = TraceAxis([step_of(5)], now=9)
+    assert (empty.x(5), len(empty.labels())) == (0, 1)
+    assert [duration(ms) for ms in (0, 213, 3_100, 41_000, 2_280_000)] == [
+        "0 ms",
+        "213 ms",
+        "3.10 s",
+        "41.0 s",
+        "38 min",
+    ]
+
+
+def test_tree_of_a_state() -> None:
+    """Lists are compared from both ends; what is equal beside it is folded; a message is a row."""
+    message = {"type": "ai", "content": "Hello", "additional_kwargs": {}}
+    before = {"plan": ["a"], "sources": [*"abcdef"], "draft": None, "gone": 1, "deep": {"x": {"y": 1}, "z": 2}}
+    after = {
+        "plan": ["a"],
+        "sources": [*"abcdef", "g"],
+        "draft": "text",
+        "deep": {"x": {"y": 2}, "z": 2},
+        "messages": [message],
+    }
+    tree = {(node.name, node.mark): node for node in state_tree(after, before)}
+
+    assert list(tree) == [
+        ("plan", ""),
+        ("sources", "inner"),
+        ("draft", "removed"),
+        ("draft", "added"),
+        ("deep", "inner"),
+        ("messages", "added"),
+        ("gone", "removed"),
+    ]
+    assert [node.text for node in tree["sources", "inner"].children] == ["… 6 equal", '"g"']
+    assert tree["sources", "inner"].text == "list, 7, 1 new"
+    deep = tree["deep", "inner"].children[0].children
+    assert [(node.path, node.mark, node.text) for node in deep] == [
+        ("/deep/x/y", "removed", "1"),
+        ("/deep/x/y", "added", "2"),
+    ]
+    assert tree["messages", "added"].children[0].text == 'ai "Hello"'
+    assert not any(node.mark for node in state_tree(after, after))
+    (long,) = state_tree({"a": [*range(5_000)]}, None)
+    assert (len(long.children), long.children[-1].text) == (2_000, "… and 3,001 more")
 
 
 def test_changes_of_values() -> None:

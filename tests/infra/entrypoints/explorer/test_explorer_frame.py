@@ -5,9 +5,9 @@ from collections.abc import Generator
 
 import httpx
 import pytest
+from tests.support.explorer_agents import fill_agents
 from tests.support.explorer_world import demo_ledger, pages_of
 
-from chatledger.graph_state import StateStore
 from chatledger.infra.entrypoints.explorer.page import path_to
 from chatledger.infra.entrypoints.explorer.static_files import StaticFiles
 
@@ -32,7 +32,7 @@ def test_every_page_has_a_twin(pages: httpx.Client) -> None:
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/c/none", 404), ("/nonsense", 404), ("/c/riga?branch=none", 404), ("/?at=yesterday", 422), ("/c/%ff", 422)],
+    [("/c/none", 404), ("/nonsense", 404), ("/c/riga?branch=none", 404), ("/?at=someday", 422), ("/c/%ff", 422)],
 )
 def test_errors_are_pages(pages: httpx.Client, path: str, status: int) -> None:
     """Who reads pages gets a page that says what is wrong; programs get a problem."""
@@ -42,6 +42,28 @@ def test_errors_are_pages(pages: httpx.Client, path: str, status: int) -> None:
     assert page.headers["content-type"].startswith("text/html")
     assert "Traceback" not in page.text
     assert pages.get(path, headers={"Accept": "*/*"}).headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("path", "heading", "rest"),
+    [
+        ("/?at=99999", "There is no moment 99,999 yet", "The log ends at position"),
+        ("/c/riga?at=99999", "There is no moment 99,999 yet", 'href="/c/riga"'),
+        ("/c/none", "none", 'href="/log?chat=none"'),
+        ("/c/riga?at=0", "There was no chat", "Its messages may be older"),
+        ("/nonsense", "Not Found", "All chats"),
+    ],
+)
+def test_the_heading_of_an_error_is_what_helps(pages: httpx.Client, path: str, heading: str, rest: str) -> None:
+    """The sentence that helps, then what holds and what to do; the class of the error stands below, in small."""
+    text = pages.get(path).text
+    shown = re.search("<h1>(.*?)</h1>", text)
+
+    assert shown is not None
+    assert heading in shown[1]
+    assert "breaks a rule" not in shown[1]
+    assert rest in text
+    assert re.search(r"<small>\w+ · \d{3}</small>", text)
 
 
 @pytest.mark.parametrize("path", ["/", "/chats.json", "/c/riga", "/c/none"])
@@ -120,14 +142,41 @@ def test_found_words_are_marked(pages: httpx.Client) -> None:
 
 
 def test_agents_are_beside_chats() -> None:
-    """Threads of agents and graph states are listed on the first page."""
+    """Where threads wait for somebody, the first page says so and leads to them; a filtered one does not."""
     with demo_ledger() as ledger, pages_of(ledger) as pages:
-        StateStore(ledger.blocking()).put("chat:ada:riga", {"step": 1})
-        answer = pages.get("/chats.json").json()
+        before = pages.get("/").text
+        fill_agents(ledger.blocking())
 
-        assert ["chat:ada:riga"] == [state["id"] for state in answer["states"]]
-        assert "Graph states" in pages.get("/").text
-        assert "Graph states" not in pages.get("/?q=riga").text
+        assert "thread waits" not in before
+        assert "1 thread waits" in pages.get("/").text
+        assert "thread waits" not in pages.get("/?q=riga").text
+
+
+def test_chats_of_lately() -> None:
+    """What did not change lately is left out; a chat of an import keeps its time."""
+    with demo_ledger() as ledger, pages_of(ledger) as pages:
+        ledger.blocking().create_chat("fresh", "ada", title="A weekend")
+
+        assert ["fresh"] == [row["chat"]["id"] for row in pages.get("/chats.json?changed=1h").json()["rows"]]
+        assert ["fresh"] == [row["chat"]["id"] for row in pages.get("/chats.json?changed=24h&q=weekend").json()["rows"]]
+        assert pages.get("/?changed=1h&owner=emi").text.count("Clear the filters") == 1
+        assert pages.get("/?changed=2h").status_code == 422
+
+
+def test_more_chats_follow() -> None:
+    """A page has a hundred, and names the next one; each chat is on one page, with its last message."""
+    with demo_ledger() as ledger, pages_of(ledger) as pages:
+        for number in range(150):
+            ledger.blocking().create_chat(f"many-{number}", "ada")
+        first = pages.get("/chats.json").json()
+        rest = pages.get("/chats.json", params={"after": first["next"]}).json()
+        ids = [row["chat"]["id"] for row in (*first["rows"], *rest["rows"])]
+
+        assert len(first["rows"]) == 100
+        assert rest["next"] is None
+        assert len(ids) == len(set(ids)) == ledger.blocking().count_chats()
+        (riga,) = (row["chat"] for row in rest["rows"] if row["chat"]["id"] == "riga")
+        assert riga["last_text"] == ledger.blocking().get_messages("riga")[-1].line
 
 
 def test_answers_being_written_are_marked() -> None:

@@ -41,6 +41,7 @@ def test_chats_are_harmless(pages: httpx.Client) -> None:
         assert [] == faults_in(page.text), SOME[number]
 
 
+@pytest.mark.guard
 def test_questions_are_harmless(pages: httpx.Client) -> None:
     """What is asked for is shown too: in forms, links and errors."""
     for payload in SOME:

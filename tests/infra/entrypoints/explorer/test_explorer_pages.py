@@ -4,19 +4,25 @@ import html
 import json
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import escape
+from tests.support.explorer_agents import THREAD, fill_agents
 from tests.support.explorer_world import BROWSER, demo_ledger, pages_of
 from tests.support.http_world import serving
 from tests.support.proof_world import KEY, pem_of, public_pem_of
 
-from chatledger import assistant, user
+import chatledger
+from chatledger import Message, SearchHit, assistant, user
 from chatledger.admin import MessageProof, check_message_proof
 from chatledger.infra.entrypoints.explorer import log
 from chatledger.infra.entrypoints.explorer.markup import changed_words, marked
+from chatledger.items import ItemStore
 from chatledger.server import create_app
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(1)">'
@@ -71,6 +77,68 @@ def test_search_is_limited(pages: httpx.Client) -> None:
     assert pages.get("/search.json?q=riga&owner=nobody").json()["hits"] == []
     assert "Nothing was found" in day
     assert pages.get("/search?q=riga&since=2026-13-40").status_code == 422
+
+
+def test_search_counts_what_hits_may_be_narrowed_down_to() -> None:
+    """Chats, threads and items, roles, owners, ages, branches: of the query alone, whatever is chosen."""
+    with demo_ledger() as ledger, pages_of(ledger) as client:
+        blocking = ledger.blocking()
+        blocking.create_chat("leeks", "ada")
+        first = blocking.append("leeks", [user("leeks"), assistant("leeks and butter")])[0]
+        blocking.fork("leeks", first.id)
+        blocking.append("leeks", [assistant("leeks with cream")])
+        ItemStore(blocking.for_user("bob")).put(("notes",), "k", {"role": "user", "content": "leeks of an item"})
+        page = client.get("/search.json?q=leeks&role=user").json()
+        text = client.get("/search?q=leeks").text
+        older = client.get("/search.json?q=leeks&when=older").json()
+        active = client.get("/search.json?q=leeks&active=true").json()["hits"]
+        newest = client.get("/search.json?q=leeks&order=newest").json()["hits"]
+        oldest = client.get("/search.json?q=leeks&order=oldest").json()["hits"]
+        assert [hit["hit"]["message"]["created_at"] for hit in oldest] == sorted(
+            hit["hit"]["message"]["created_at"] for hit in newest
+        )
+        items = client.get("/search.json?q=leeks&where=item&owner=bob").json()["hits"]
+
+    facets = {facet["name"]: {one["value"]: one["count"] for one in facet["options"]} for facet in page["facets"]}
+    assert facets == {
+        "where": {"": 4, "chat": 3, "item": 1},
+        "role": {"": 4, "user": 2, "assistant": 2},
+        "owner": {"": 4, "ada": 3, "bob": 1},
+        "when": {"": 4, "today": 4, "week": 4},
+        "active": {"": 4, "true": 3},
+    }
+    assert len(page["hits"]) == 2
+    assert len(active) == 3
+    assert "leeks with cream" in json.dumps(active)
+    assert "leeks and butter" not in json.dumps(active)
+    assert [hit["hit"]["place"] is None for hit in newest] == [False, True, True, True]
+    assert [hit["hit"]["place"]["id"] for hit in items] == ["item:bob:notes:k"]
+    assert older["hits"] == []
+    assert (older["counts"]["total"], older["filters"]) == (4, {"when": "Older"})
+    assert "version 1" in text
+    assert '<p class="before" dir="auto">leeks</p>' in text
+
+
+def test_search_helps_where_nothing_was_found(pages: httpx.Client) -> None:
+    """It names the nearest words that there are, or the filters that leave nothing, and says what was searched."""
+    nearest = pages.get("/search?q=trian").text
+    excluded = pages.get("/search?q=train&role=tool").text
+
+    assert 'href="?q=train"' in nearest
+    assert "threads, states and items of agents" in nearest
+    assert "Without tool" in excluded
+    assert pages.get("/search.json?q=qqqqq").json()["counts"]["nearest"] is None
+
+
+def test_search_shows_a_hit_in_its_place(pages: httpx.Client) -> None:
+    """The message before it, and the newest answer; only that, without the frame of a page."""
+    hit = pages.get("/search.json?q=sigulda").json()["hits"][0]["hit"]["message"]
+    place = pages.get(f"/search/place?m={hit['id']}")
+
+    assert place.text.count("<article") == 3
+    assert "<html" not in place.text
+    assert f'href="/c/riga?m={hit["id"]}"' in place.text
+    assert pages.get("/search/place?m=absent").status_code == 404
 
 
 def test_search_goes_on(pages: httpx.Client) -> None:
@@ -147,6 +215,60 @@ def test_log_goes_on(pages: httpx.Client) -> None:
     assert "data-live" not in pages.get("/log?at=3").text
 
 
+def test_log_filters_combine() -> None:
+    """Type, actor, span of time and words; each event of a thread leads to it, and no row breaks an id over lines."""
+    with demo_ledger() as ledger, pages_of(ledger) as client:
+        blocking = ledger.blocking()
+        with blocking.context(actor="ada"):
+            blocking.create_chat("boats", "ada", title="Boats")
+            blocking.append("boats", [user("leeks for the harbour")])
+            blocking.append("boats", [user("nothing")])
+        with blocking.context(actor="emi"):
+            blocking.append("boats", [user("leeks again")])
+        fill_agents(blocking)
+
+        def words(query: str) -> list[str]:
+            return [row["words"] for row in client.get(f"/log.json?{query}").json()["rows"]]
+
+        assert len(words("q=leeks")) == 2
+        assert len(words("q=leeks&actor=ada")) == 1
+        assert len(words("q=leeks&actor=ada&topic=message_appended&lately=24h")) == 1
+        assert words("q=leeks&topic=chat_created") == []
+        assert len(words("q=boats&actor=ada")) == 3  # by the title of where
+        assert words("until=2020-01-01") == []
+        assert len(words("since=2020-01-01&q=leeks")) == 2
+        assert client.get("/log?since=5").status_code == 422
+        threads = [row for row in client.get("/log.json").json()["rows"] if row["kind"] == "thread"]
+        assert threads
+        for row in threads:
+            assert f'href="/agents/{row["thread_id"]}"' in client.get(f"/log?q={row['thread_id']}").text
+        ledger.blocking().delete_chat("sauerteig")
+        (deleted,) = client.get("/log.json?topic=chat_deleted").json()["rows"]
+        assert deleted["is_gone"]
+        assert 'href="/c/sauerteig' not in client.get("/log?topic=chat_deleted").text
+
+
+def test_log_of_a_span_reads_that_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies before the span of a filter is not looked through, and nothing older is offered."""
+    with demo_ledger() as ledger, pages_of(ledger) as client:
+        blocking = ledger.blocking()
+        blocking.create_chat("first", "ada")
+        first = next(iter(blocking.history("first")))
+        read: list[int] = []
+        history = chatledger.Ledger.history
+
+        def counted(self: chatledger.Ledger, *args: Any, **options: Any) -> Any:
+            read.append(options.get("after", 0))
+            return history(self, *args, **options)
+
+        monkeypatch.setattr(chatledger.Ledger, "history", counted)
+        since = datetime.fromtimestamp(first.occurred_at / 1000, UTC).isoformat().replace("+", "%2B")
+        page = client.get(f"/log.json?since={since}&q=nobodyhasthis").json()
+
+        assert (page["rows"], page["older"]) == ([], None)
+        assert min(read) >= first.position - 1
+
+
 # Diff
 
 
@@ -163,11 +285,55 @@ def test_diff_of_branches() -> None:
         found = client.get("/c/trip/diff.json?left=main&right=other").json()
         text = client.get("/c/trip/diff?left=main&right=other").text
 
-    assert (found["common"]["id"], found["common_messages"]) == ("m1", 1)
+    assert ([message["id"] for message in found["common"]], found["common_messages"]) == (["m1"], 1)
     assert (found["left"]["used_tokens"], found["left"]["cost"], found["right"]["used_tokens"]) == (15, 0.25, None)
     assert found["rows"][0]["is_edit"]
     assert " <del>old town</del>" in text
     assert " <ins>new opera</ins>" in text
+
+
+def test_diff_of_two_chats() -> None:
+    """Of another chat by `chat:`, also at a place of it; what both say alike is in common, and each message is a row of its own."""
+    with demo_ledger() as ledger, pages_of(ledger) as client:
+        blocking = ledger.blocking()
+        for chat_id, ends in (("one", ["Riga", "more"]), ("a@b", ["Tallinn is quite another town"])):
+            blocking.create_chat(chat_id, "ada")
+            blocking.append(chat_id, [user("Where?"), *map(assistant, ends)])
+        blocking.create_branch("a@b", "empty", None)
+        found = client.get("/compare.json", params={"left": "chat:one", "right": "chat:a@b"}).json()
+        here = client.get("/c/one/diff.json", params={"left": "main", "right": "chat:a@b"}).json()
+        empty = client.get("/compare.json", params={"left": "chat:one", "right": "chat:a@b@empty"}).json()
+        rows = [
+            [side and side["data"]["parts"][0]["text"] for side in (row["left"], row["right"])] for row in found["rows"]
+        ]
+
+        assert (found["common_messages"], here["rows"]) == (1, found["rows"])
+        assert rows == [["Riga", None], [None, "Tallinn is quite another town"], ["more", None]]
+        assert (found["left"]["messages"], found["right"]["messages"]) == (2, 1)
+        assert (empty["common_messages"], len(empty["rows"])) == (0, 3)
+        assert "chat:riga" in here["choices"]
+        assert client.get("/compare?left=chat:none&right=chat:one").status_code == 404
+        assert client.get("/compare?left=main&right=chat:one").status_code == 422
+        assert 'class="diff-cell missing"' in client.get("/compare?left=chat:one&right=chat:a@b").text
+        assert "<ins>" in client.get("/c/riga/diff?left=main&right=inland&view=inline").text
+
+
+def test_diff_of_two_threads() -> None:
+    """Two threads, or two of its checkpoints, are compared as states; not with a chat, and not in the past."""
+    with demo_ledger() as ledger, pages_of(ledger) as client:
+        fill_agents(ledger.blocking())
+        steps = client.get(f"/agents/{THREAD}.json").json()["trace"]["steps"]
+        made = [step["checkpoint_id"] for step in steps if not step["is_pending"] and not step["is_pruned"]]
+        query = {"left": f"thread:{THREAD}@{made[0]}", "right": f"thread:{THREAD}"}
+        found = client.get("/compare.json", params=query).json()
+        same = client.get("/compare", params={"left": f"thread:{THREAD}", "right": f"thread:{THREAD}"}).text
+
+        assert found["changed"]
+        assert {node["name"] for node in found["states"] if node["mark"]} == set(found["changed"])
+        assert "The two states are equal" in same
+        assert client.get("/compare", params={"left": f"thread:{THREAD}", "right": "chat:riga"}).status_code == 422
+        assert client.get("/compare", params=query | {"at": "7"}).status_code == 422
+        assert client.get("/compare", params=query | {"right": "thread:none"}).status_code == 404
 
 
 def test_diff_of_moments(pages: httpx.Client) -> None:
@@ -177,6 +343,9 @@ def test_diff_of_moments(pages: httpx.Client) -> None:
     assert found["left"]["kind"] == "moment"
     assert found["right"]["messages"] > 0
     assert [one["name"] for one in found["pointers"]]
+    moved = found["pointers"][0]
+    text = pages.get("/c/riga/diff?left=@1&right=@now").text
+    assert f'm={moved["right"]}">{moved["right_line"][:20]}' in text
     assert pages.get("/c/riga/diff?left=main&right=none").status_code == 404
     assert pages.get("/c/riga/diff?left=main&right=@noon").status_code == 422
     assert pages.get("/c/none/diff").status_code == 404
@@ -227,4 +396,6 @@ def test_marks_keep_the_text(text: str, other: str) -> None:
 
     assert html.unescape(shown.replace("<del>", "").replace("</del>", "")) == text
     assert all(part.startswith(("del>", "/del>")) for part in shown.split("<")[1:])
-    assert "<" not in marked(text).replace("<mark>", "").replace("</mark>", "")
+    said = Message(id="m", chat_id="c", name="user", data=text, created_at=0)
+    hit = SearchHit(message=said, rank=0, snippet=f"{text}{other}", matches=[[len(text), len(text + other)]])
+    assert marked(hit) == f"{escape(text)}<mark>{escape(other)}</mark>"

@@ -14,7 +14,7 @@ from tests.support.in_form import in_form
 from chatledger import Message
 from chatledger.domain.forms.detect import form_of
 from chatledger.domain.values import UI
-from chatledger.infra.entrypoints.explorer.markup import MOST_HIGHLIGHTED, MOST_MARKDOWN, code, markdown
+from chatledger.infra.entrypoints.explorer.markup import MOST_HIGHLIGHTED, MOST_MARKDOWN, changed_words, code, markdown
 from chatledger.infra.entrypoints.explorer.rendering import Block, blocks_of, figures_of, file_of, paired, role_of
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
@@ -191,7 +191,12 @@ def test_roles(given: str, role: str) -> None:
 @pytest.mark.parametrize(
     ("text", "html"),
     [
-        ("a\nb", "<p>a<br>\nb</p>\n"),
+        ("a\nb", "<p>a<br>b</p>\n"),
+        ("if x:\n    return 1", "<p>if x:<br>    return 1</p>\n"),
+        ("2*3*4, `a*b`, *so*", "<p>2*3*4, <code>a*b</code>, <em>so</em></p>\n"),
+        ("**重要**です", "<p><strong>重要</strong>です</p>\n"),
+        ("__init__.py is __really so__", "<p>__init__.py is <strong>really so</strong></p>\n"),
+        ("C:\\*.txt and D:\\*.txt, \\*", "<p>C:\\*.txt and D:\\*.txt, *</p>\n"),
         ("# Title", "<h4>Title</h4>"),
         ("`x`", "<p><code>x</code></p>\n"),
         ("[a](https://b.example)", '<p><a href="https://b.example" rel="noopener noreferrer nofollow">a</a></p>\n'),
@@ -282,3 +287,18 @@ def test_a_block_has_one_kind() -> None:
 
     assert {"text", "refusal", "reasoning", "tool", "image", "file", "source", "data"} == kinds
     assert Block(kind="text").html == ""
+
+
+def test_both_sides_of_a_comparison_have_the_same_words_in_common() -> None:
+    """What is unmarked at the left is unmarked at the right, whichever way one looks."""
+    old, new = (
+        "Lovely. What does it cost for two?",
+        "Lovely. But swap the beach for something inland, it may still be cold.",
+    )
+    left, right = changed_words(old, new, "del"), changed_words(new, old, "ins")
+
+    def common(marked: str) -> list[str]:
+        return re.sub("<(del|ins)>.*?</\\1>", " ", marked).split()
+
+    assert common(left) == common(right)
+    assert "Lovely." in common(left)

@@ -32,6 +32,7 @@ def pages() -> Generator[httpx.Client]:
             yield client
 
 
+@pytest.mark.guard
 def test_all_that_pages_name_lies_below_the_path(pages: httpx.Client) -> None:
     """Followed from page to page: each address is answered, and none is of the root."""
     waiting, seen = ["/ledger/"], set[str]()

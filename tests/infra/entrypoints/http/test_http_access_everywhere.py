@@ -28,6 +28,7 @@ THEIRS: Final[Ids] = {
     "state_id": "chat:bob:bob-here",
     "conversation_id": "bob-here",
     "feed": "bob-feed",
+    "link_id": "bob-link",
     "user_id": "bob",
     "row": "0",
 }
@@ -38,7 +39,7 @@ ABSENT: Final[Ids] = {name: value.replace("bob-", "non-") for name, value in THE
 OWN: Final = "ada-chat"
 """A chat of who asks: ids of others in it are no more there than in a chat of theirs."""
 
-NAMES: Final = {"/branches/": "branch", "/checkpoints/": "checkpoint", "/feeds/": "feed"}
+NAMES: Final = {"/branches/": "branch", "/checkpoints/": "checkpoint", "/feeds/": "feed", "/retention/": "feed"}
 """Return the id that stands for `name` in a path."""
 QUERY: Final = {
     "chat_id": "chat_id",
@@ -58,7 +59,7 @@ QUERY: Final = {
     "after": "chat_id",
 }
 """Return ids for the parameters of the query that name something. The others stay as they are by default."""
-FIXED: Final = {"q": "hello", "follow": "false", "form": "ui"}
+FIXED: Final = {"q": "hello", "follow": "false", "form": "ui", "kind": "chat"}
 EXPECTING: Final = {"append_messages", "update_branch", "commit_live"}
 """Operations that may expect a head."""
 PLAN: Final = {
@@ -82,7 +83,10 @@ BODIES: Final[dict[str, Any]] = {
     "update_branch": {"head_message_id": "$message_id"},
     "set_checkpoint": {"message_id": "$message_id"},
     "annotate": {"replaced_by": "$new_message_id"},
+    "redact": {"message_ids": ["$message_id"]},
+    "redact_words": {},
     "set_member": {"role": "reader"},
+    "create_link": {"until": "$message_id"},
     "record_run": {
         "run_id": "new",
         "thread_id": "$thread_id",
@@ -106,6 +110,8 @@ BODIES: Final[dict[str, Any]] = {
     "verify_anchor": {"anchor": {}},
     "import_chats": b"",
     "sweep": {},
+    "put_hold": {"kind": "chat", "id": "$chat_id"},
+    "set_retention": {"keep_days": 90},
 }
 """A body for each operation that takes one."""
 NOTHING: Final = {"stream_feed", "list_forks", "get_siblings", "list_runs", "list_thread_versions"}

@@ -11,7 +11,7 @@ from tests.support.http_world import client_of, serving
 from tests.support.mcp_world import over_http
 
 import chatledger
-from chatledger.infra.entrypoints.mcp.writing import WRITING
+from chatledger.infra.entrypoints.mcp.tools import WRITING
 from chatledger.server import Principal, create_app
 
 PYTHON = frozenset(name for name in dir(chatledger.Ledger) if "_" in name.strip("_") and not name.startswith("_"))
@@ -130,3 +130,25 @@ def test_an_assistant_reads_its_own_arguments(tool: str, arguments: dict[str, ob
         ledger.create_chat("trip", "ada")
         with pytest.raises(chatledger.InvalidValueError, match=re.escape(words)):
             tools[tool].answer(ledger, arguments)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "words"),
+    [
+        (
+            "POST",
+            "/chats/trip/messages",
+            {"messages": [{"role": "user", "content": "x"}]},
+            "`role` - at `$.messages[0]`; it takes name, data, id, parent_id, type, created_at, sender_id, agent_id, reply_to, form, metadata",
+        ),
+        ("POST", "/chats/trip/messages", {"message": "x"}, "`message`; it takes messages, branch"),
+        ("POST", "/chats", {"name": "x"}, "`name`; it takes id, "),
+    ],
+)
+def test_fields_that_are_known_are_named(
+    client: httpx.Client, method: str, path: str, body: object, words: str
+) -> None:
+    """Who sends a message as another API has it learns what is asked for."""
+    refused = client.request(method, path, json=body)
+    assert refused.status_code == 422
+    assert words in refused.json()["detail"]

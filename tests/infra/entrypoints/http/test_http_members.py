@@ -19,6 +19,8 @@ CHAT: Final = f"/chats/{THEIRS['chat_id']}"
 OTHERWISE: Final = {
     "fork_chat": 201,
     "remove_member": 200,  # a copy of one's own; somebody who is no member
+    "revoke_link": 200,
+    "redact_words": 200,  # there are none
     "create_branch": 201,
     "update_branch": 200,
     "mark_stale": 200,

@@ -9,6 +9,7 @@ import pytest
 from tests.support.http_world import client_of
 
 import chatledger
+from chatledger import user
 from chatledger.infra.log.memory import MemoryLog
 from chatledger.server import Principal, create_app
 
@@ -179,7 +180,7 @@ def test_a_conversation_is_exported_and_imported(client: httpx.Client) -> None:
 def test_upkeep(client: httpx.Client) -> None:
     client.post("/chats", json={"id": "brief", "expires_at": 1})
     assert client.get("/due").json() == {"chat_ids": ["brief"]}
-    assert client.post("/sweep").json() == {"chats": ["brief"], "versioned": 0}
+    assert client.post("/sweep").json() == {"chats": ["brief"], "versioned": 0, "messages": 0, "versions": 0}
     *_, receipt = client.get("/erasures").json()["erasures"]
     assert (receipt["kind"], receipt["id"], receipt["event_count"]) == ("chat", "brief", 1)
     assert receipt["erased_at"] >= receipt["deleted_at"]
@@ -187,6 +188,45 @@ def test_upkeep(client: httpx.Client) -> None:
     assert client.get("/erasures", params={"pending": "later"}).status_code == 422
     position = client.get("/position").json()
     assert position["position"] == position["last_position"] > 0
+
+
+def test_a_user_is_erased(client: httpx.Client) -> None:
+    """After a dry run the same; of nobody nothing."""
+    client.post("/chats", json={"id": "hers", "user_id": "wilma"})
+    client.post("/chats", json={"id": "his", "user_id": "fred", "members": {"wilma": "reader"}})
+    told = client.delete("/users/wilma", params={"dry_run": "true"}).json()
+    assert (told["counts"], told["is_dry_run"]) == ({"chat": 1}, True)
+    done = client.delete("/users/wilma").json()
+    assert (done["counts"], done["mentions"]) == ({"chat": 1}, [{"chat_id": "his", "kind": "member", "count": 1}])
+    assert client.get("/chats/hers").status_code == 404
+    assert client.delete("/users/wilma").json()["erased"] == []
+    renamed = client.delete("/users/wilma", params={"pseudonym": "someone"}).json()
+    assert renamed["pseudonymised"] == [{"chat_id": "his", "kind": "member", "count": 1}]
+    assert client.get("/chats/his/members").json() == []
+    assert client.delete("/users/wilma", params={"pseudonym": "wilma"}).status_code == 422
+    assert client.delete("/users/wilma", params={"dry_run": "perhaps"}).status_code == 422
+
+
+@pytest.mark.guard
+def test_all_of_a_user_is_sent_as_it_is_read() -> None:
+    """What is deleted while the client reads is not there: the server held none of it. Of nobody it is empty, and whole."""
+    served = chatledger.open_async("memory:")
+    with client_of(create_app(served)) as client:
+        ledger = served.blocking()
+        for number in range(24):
+            ledger.create_chat(f"c{number}", "wilma")
+            ledger.append(f"c{number}", [user(f"{number} " * 400_000)])
+        with client.stream("GET", "/users/wilma/export") as answer:
+            parts = answer.iter_bytes()
+            first = next(parts)
+            for number in range(24):
+                ledger.delete_chat(f"c{number}")
+            lines = (first + b"".join(parts)).splitlines()
+        assert 0 < sum(b'"end"' in line for line in lines) < 24
+        assert b"totals" in lines[-1]
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert len(client.get("/users/nobody/export").text.splitlines()) == 2
+        assert client.head("/users/nobody/export").status_code == 200
 
 
 def test_an_answer_says_that_bytes_are_still_to_be_erased(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,3 +150,28 @@ def test_a_head_is_compared_or_the_branch_is_empty(client: httpx.Client) -> None
     answers = [client.post("/chats/head/messages", json=body, headers={"If-None-Match": tag}) for tag in ("*", '"x"')]
 
     assert [answer.status_code for answer in answers] == [409, 422]
+
+
+@pytest.mark.parametrize(
+    ("headers", "change"),
+    [
+        pytest.param({"If-Match": ""}, {"head_message_id": None}, id="empty"),
+        pytest.param({"If-Match": '""'}, {"head_message_id": None}, id="no id"),
+        pytest.param({"If-Match": '"a"b"'}, {"head_message_id": None}, id="two quotes"),
+        pytest.param({"If-Match": "", "If-None-Match": "*"}, {"head_message_id": None, "name": None}, id="both"),
+        pytest.param({"If-Match": '"x"'}, {"name": "other"}, id="no head is moved"),
+        pytest.param({"If-Match": ""}, {"name": None}, id="nothing is changed"),
+    ],
+)
+def test_a_condition_that_is_none_is_refused(
+    client: httpx.Client, headers: dict[str, str], change: dict[str, str | None]
+) -> None:
+    """Else the change would be made under a condition that nobody looked at."""
+    chat = f"/chats/{client.post('/chats', json={}).json()['id']}"
+    client.post(f"{chat}/messages", json={"messages": [{"name": "user", "data": "x"}]})
+    before = client.get(f"{chat}/branches").json()
+    refused = client.patch(f"{chat}/branches/main", json=change, headers=headers)
+
+    assert refused.status_code == 422
+    assert "If-Match" in refused.json()["detail"]
+    assert client.get(f"{chat}/branches").json() == before

@@ -144,6 +144,7 @@ def test_the_connection_that_waited_longest_makes_room_and_none_that_is_answered
         pytest.fail("nobody is let in, though one has left")
 
 
+@pytest.mark.guard
 def test_who_reads_nothing_is_dropped_and_who_reads_slowly_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_UNREAD_S", 0.5)
     app = create_app("memory:")

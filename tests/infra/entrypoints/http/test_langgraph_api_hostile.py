@@ -81,6 +81,7 @@ def http() -> Iterator[httpx.Client]:
     ledger.blocking().close()
 
 
+@pytest.mark.guard
 def test_no_request_is_a_fault(http: httpx.Client) -> None:
     @settings(max_examples=examples(400))
     @given(

@@ -112,6 +112,7 @@ def sent(state: dict[str, Any]) -> dict[str, Any]:
     return {name: state[name] for name in names} | {"tasks": tasks}
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize(("name", "program"), PROGRAMS)
 def test_states_and_histories_are_those_in_process(
     client: Client, ledger: AsyncLedger, name: str, program: Callable[[Any, Any], Any]

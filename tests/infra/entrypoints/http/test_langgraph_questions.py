@@ -379,6 +379,7 @@ def test_a_plan_has_the_run_that_asked_and_not_the_one_that_brought_the_answer(w
         assert resumed not in planned
 
 
+@pytest.mark.guard
 def test_a_question_of_a_cascade_that_is_given_up_is_repeated(world: World) -> None:
     regeneration_id, branch = book(world, "given-up")
     world.run("given-up", input=say("hi"))
@@ -390,6 +391,7 @@ def test_a_question_of_a_cascade_that_is_given_up_is_repeated(world: World) -> N
     assert world.texts("given-up", branch)[1] == "book it, but ask / yes"
 
 
+@pytest.mark.guard
 def test_another_server_brings_the_answer(world: World) -> None:
     """Of a question that was asked here, in a chat and in a cascade; and it goes on with the cascade."""
     regeneration_id, branch = book(world, "other server")

@@ -14,13 +14,7 @@ from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import CorruptStateError
 from chatledger.infra.entrypoints.http.langgraph_api import run_events
 from chatledger.infra.entrypoints.http.langgraph_api.run_events import PART_BYTES, Assembling, Packing, RunEvent
-from chatledger.infra.entrypoints.http.langgraph_api.run_records import (
-    DUE_AT,
-    Admission,
-    Strategy,
-    ahead_of,
-    decide_turn,
-)
+from chatledger.infra.entrypoints.http.langgraph_api.run_records import DUE_AT, ahead_of
 
 
 def a_run(run_id: str, created_at: int, due_at: int | None, status: Any) -> MessageRun:
@@ -56,20 +50,6 @@ def test_nothing_goes_beside_a_running_run(times: list[tuple[int, int | None]], 
     place = data.draw(st.integers(0, len(runs) - 1))
     runs[place] = a_run(str(place), times[place][0], times[place][1], "running")
     assert all(runs[place] in ahead_of(run, runs) for run in runs if run is not runs[place])
-
-
-@pytest.mark.parametrize(
-    ("strategy", "turn"),
-    [
-        ("enqueue", Admission(waits_for=("1", "2"))),
-        ("reject", Admission(is_refused=True)),
-        ("interrupt", Admission(cancels=(("1", "interrupt"), ("2", "interrupt")), waits_for=("1", "2"))),
-        ("rollback", Admission(cancels=(("1", "rollback"), ("2", "rollback")), waits_for=("1", "2"))),
-    ],
-)
-def test_what_becomes_of_a_new_run(strategy: Strategy, turn: Admission) -> None:
-    assert decide_turn(strategy, [a_run("1", 1, None, "running"), a_run("2", 2, None, "pending")]) == turn
-    assert decide_turn(strategy, []) == Admission()
 
 
 events = st.lists(st.tuples(st.text("ab|/: ", min_size=1), st.text("abc", max_size=40).map(str.encode)), max_size=30)

@@ -625,6 +625,7 @@ async def test_who_follows_a_run_of_a_server_that_stops_is_told_its_end() -> Non
     assert [line for line in text.splitlines() if line.startswith("event: ")][-2:] == ["event: error", "event: end"]
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize(("way", "end"), [("stream", "event: end"), ("join", '"n":1')])
 async def test_who_waits_at_a_server_that_stops_asks_the_next_one(
     monkeypatch: pytest.MonkeyPatch, way: str, end: str
@@ -647,6 +648,7 @@ async def test_who_waits_at_a_server_that_stops_asks_the_next_one(
                 assert end in (await raw.get(url + path)).text
 
 
+@pytest.mark.guard
 async def test_two_servers_share_the_runs_of_a_thread(client: Any, url: str) -> None:
     """Each reads, waits for, refuses beside, and ends those of the other."""
     app = create_app(LEDGERS[url], graphs={"agent": agent}, authenticate=who)

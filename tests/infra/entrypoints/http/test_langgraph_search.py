@@ -6,6 +6,7 @@ import time
 from types import FrameType
 from typing import Any
 
+import pytest
 from langgraph.graph import START, StateGraph
 from tests.support.run_graphs import State
 
@@ -75,6 +76,7 @@ def test_the_newest_threads_come_first_for_each_user() -> None:
             assert count_threads(view) == len(found)
 
 
+@pytest.mark.guard
 def test_a_page_of_the_newest_reads_no_more_than_the_page() -> None:
     with chatledger.open("memory:") as ledger:
         filled(ledger, 60, seed=1)

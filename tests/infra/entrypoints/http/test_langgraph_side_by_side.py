@@ -36,6 +36,7 @@ def client() -> Iterator[Any]:
         yield client
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("strategy", ["enqueue", "reject", "interrupt", "rollback"])
 def test_what_becomes_of_runs_concerns_those_of_the_same_agent(client: Any, strategy: Any) -> None:
     """NS-51: the other agent's run neither waits for them, nor is it refused or ended; nor is its state closed to updates."""

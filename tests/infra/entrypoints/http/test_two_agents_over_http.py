@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 from tests.support.http_world import API
 from tests.support.killed_server import KilledServer
 
@@ -83,6 +84,7 @@ def served(tmp_path: Path) -> Iterator[tuple[KilledServer, User, User]]:
         yield server, User(server.url, "ada"), User(server.url, "bob")
 
 
+@pytest.mark.guard
 def test_two_agents_in_one_chat(tmp_path: Path) -> None:
     """What was said, what each agent remembers, and who is asked are right on both branches, whenever the server dies."""
     with served(tmp_path) as (server, ada, bob):

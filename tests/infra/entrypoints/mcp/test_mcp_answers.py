@@ -20,7 +20,7 @@ from chatledger.infra.entrypoints.mcp.answers import (
 )
 from chatledger.infra.entrypoints.mcp.reading import READING, Surroundings, Transcript, read_branch
 from chatledger.infra.entrypoints.mcp.resources import MAX_MESSAGE_BYTES, read_resource
-from chatledger.infra.entrypoints.mcp.writing import WRITING
+from chatledger.infra.entrypoints.mcp.tools import WRITING
 
 TOOLS = {tool.name: tool for tool in (*READING, *WRITING)}
 LONGEST = MAX_ANSWER_CHARS + 10_000

@@ -16,7 +16,7 @@ from tests.support.mcp_world import authenticate, call, over_http, over_stdio, r
 
 import chatledger
 from chatledger import NewMessage, user
-from chatledger.infra.entrypoints.mcp.writing import WRITING
+from chatledger.infra.entrypoints.mcp.tools import WRITING
 from chatledger.server import create_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.xdist_group("mcp")]  # one worker imports the SDK
@@ -30,8 +30,9 @@ READ_TOOLS = {
     "diff",
     "read_as_of",
     "history",
+    "list_members",
 }
-WRITE_TOOLS = {"append", "fork", "checkpoint", "annotate"}
+WRITE_TOOLS = {"append", "fork", "checkpoint", "annotate", "set_member", "remove_member"}
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ async def test_an_assistant_reads(url: str, mode: str) -> None:
         events = (await call(client, "history", conversation="trip"))["events"]
         then = await call(client, "read_as_of", conversation="trip", time=str(events[1]["position"]), branch="main")
 
-    assert hit["snippet"] == "To the <mark>northern</mark> lights."
+    assert (hit["snippet"], hit["matches"]) == ("To the northern lights.", [[7, 15]])
     assert [said["id"] for said in around["messages"]] == ["m0", "m1", "m2"]
     assert (listed["title"], listed["message_count"]) == ("A weekend", 5)
     assert [each["name"] for each in branches["branches"]] == ["main", "south"]
@@ -104,6 +105,24 @@ async def test_an_assistant_reads(url: str, mode: str) -> None:
     assert [[said["id"] for said in found[side]] for side in ("only_a", "only_b")] == [["m2", "m3"], ["s2"]]
     assert [event["type"] for event in events[:3]] == ["chat_created", "message_appended", "checkpoint_set"]
     assert [said["id"] for said in then["messages"]] == ["m0", "m1", "m2", "m3"]
+
+
+async def test_the_owners_assistant_chooses_members(url: str) -> None:
+    async with over_http(url, "ann") as client:
+        made = await call(client, "set_member", conversation="trip", user="bob", role="reader")
+        listed = await call(client, "list_members", conversation="trip")
+    async with over_http(url, "bob") as bob:
+        assert [each["user"] for each in (await call(bob, "list_members", conversation="trip"))["members"]] == ["bob"]
+        assert "only the owner" in await refusal(bob, "set_member", conversation="trip", user="bob", role="writer")
+    async with over_http(url, "ann") as client:
+        removed = [await call(client, "remove_member", conversation="trip", user="bob") for _ in range(2)]
+        assert await call(client, "list_members", conversation="trip") == {"members": []}
+    async with over_http(url, "bob") as bob:
+        assert "no chat 'trip'" in await refusal(bob, "list_members", conversation="trip")
+
+    assert listed == {"members": [made]}
+    assert (made["user"], made["role"]) == ("bob", "reader")
+    assert removed == [{"removed": True}, {"removed": False}]
 
 
 async def test_conversations_of_a_period(url: str) -> None:
@@ -158,7 +177,7 @@ async def test_an_assistant_writes(url: str) -> None:
         ("read_conversation", {"conversation": "trip", "branch": "nope"}, "nope"),
         ("read_conversation", {"chat": "trip"}, "unknown field `chat`"),
         ("read_around", {"message": "nope"}, "nope"),
-        ("read_as_of", {"conversation": "trip", "time": "yesterday"}, "ISO 8601"),
+        ("read_as_of", {"conversation": "trip", "time": "someday"}, "ISO 8601"),
         ("diff", {"a": "m0", "b": "nope"}, "nope"),
         ("delete_chat", {"conversation": "trip"}, "no tool 'delete_chat'"),
         ("append", {"conversation": "trip", "messages": []}, "length >= 1"),

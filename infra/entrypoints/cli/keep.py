@@ -1,0 +1,374 @@
+"""`keep`, `sessions` and `resume`: transcripts of coding agents, kept in a ledger of their own and handed back."""
+
+import contextlib
+import getpass
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Generator, Mapping
+from datetime import UTC, datetime
+from fnmatch import fnmatch
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from chatledger.domain.chat.lines import value_of
+from chatledger.domain.errors import ConfigurationError, NotFoundError
+from chatledger.domain.values import Chat, Message
+
+from ...exchange.agents.agent import Agent, NewSession, SessionFile
+from ...exchange.agents.every import AGENTS, agent_named, since_summary, whole_chain
+from ...exchange.agents.following import exported, place_of
+from ...exchange.agents.keeping import AgentFiles, Keeper, Round
+from ...exchange.agents.redaction import without_keys
+from ...ledger.drafts import new_id
+from ...ledger.environment import require_ledger
+from ...ledger.expiry import time_of_text
+from ...ledger.ledger import Ledger
+from ...ledger.open import open as open_ledger
+from ...operating_system import lock_file, replace, write_private
+from .options import GlobalOptions, kept_location, ledger_options, parsed
+from .output import column, count, print_error, print_json, print_json_list, print_lines, print_note, print_text, table
+
+_DAY_S: Final = 86_400
+_CLAUDE_DAYS, _SOON_DAYS = 30, 5
+_PEEKED_LINES: Final = 64
+_since: Final = parsed(time_of_text, "is not a time, e.g. 2026-02-07T17:29:24Z, yesterday, tuesday or 7d")
+_agents: Final = click.Choice([*AGENTS, "claude"])
+
+
+@contextlib.contextmanager
+def _kept_ledger(settings: GlobalOptions, *, create: bool = False) -> Generator[Ledger]:
+    """The ledger of transcripts, open; as a user sees it where one is named."""
+    location = kept_location(settings)
+    if not create:
+        require_ledger(location, hint="; 'chatledger keep' makes one of the transcripts of coding agents")
+    is_folder = "://" not in location and not location.startswith("memory:")
+    # What is lost with the machine's power is read again: its source is still there.
+    with open_ledger(location, durability="fast" if is_folder else "always") as ledger:
+        yield ledger if settings.user_id is None else ledger.for_user(settings.user_id)
+
+
+@click.command("keep")
+@click.option("--agent", "names", type=_agents, multiple=True, help="Only of this agent; can be repeated.")
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="A copy of a home, such as a backup, in place of yours.",
+)
+@click.option(
+    "--exclude",
+    "excluded",
+    multiple=True,
+    metavar="GLOB",
+    help="Leave out sessions of folders such as '/src/secret*'; can be repeated.",
+)
+@click.option(
+    "--since",
+    callback=_since,
+    metavar="TIME",
+    help="Only files changed at this time or later (ISO 8601, yesterday, tuesday, 7d).",
+)
+@click.option(
+    "--redact",
+    is_flag=True,
+    help="Take keys and tokens out before anything is written; such a session is not byte for byte.",
+)
+@click.option("--watch", is_flag=True, help="Go on, and keep what comes, until Ctrl-C.")
+@ledger_options
+def keep_command(
+    settings: GlobalOptions,
+    *,
+    names: tuple[str, ...],
+    root: Path | None,
+    excluded: tuple[str, ...],
+    since: datetime | None,
+    redact: bool,
+    watch: bool,
+) -> int:
+    """
+    Keep the transcripts of coding agents: all that are here, byte for byte, each line once.
+
+    Their own files are only read. They go into a ledger of their own, at CHATLEDGER_KEEP or in your data folder; 'sessions',
+    'resume' and 'search --kept' look there. What an agent deletes stays. A file that cannot be read is named, and the exit
+    code is 1.
+    """
+    agents = [agent_named(name) for name in names] or list(AGENTS.values())
+    home = root or Path.home()
+    environ: Mapping[str, str] = os.environ if root is None else {}
+    sources = [AgentFiles(agent, agent.roots(environ, home)) for agent in agents]
+
+    def takes(file: SessionFile) -> bool:
+        if since is not None and file.path.stat().st_mtime < since.timestamp():
+            return False
+        return not excluded or not any(fnmatch(_cwd_in(file, agents), pattern) for pattern in excluded)
+
+    keeper = Keeper(
+        sources,
+        lambda: _kept_ledger(settings, create=True),
+        user=settings.user_id or getpass.getuser(),
+        redact=without_keys if redact else None,
+        takes=takes,
+    )
+    if watch:
+        with _only_watcher(kept_location(settings)):
+            keeper.watch(_tell_grown)
+        return 0
+    outcome = keeper.once()
+    for problem in outcome.problems:
+        print_note(problem)
+    for failure in outcome.failures:
+        print_error(failure)
+    if settings.as_json:
+        by_agent = {source.agent.name: _counts(outcome, source.agent) for source in sources}
+        print_json({"agents": by_agent, "problems": outcome.problems, "failures": outcome.failures})
+    else:
+        for source in sources:
+            counts = _counts(outcome, source.agent)
+            new = ", ".join(f"{counts[what]:,} {what}" for what in ("new", "grown") if counts[what])
+            if counts["sessions"]:
+                print_text(f"{source.agent.name}  {count(counts['sessions'], 'session')}, {new or 'nothing new'}")
+        if not outcome.counts:
+            print_text("No transcripts of coding agents are here.")
+        _tell_deletions(sources)
+    return 1 if outcome.failures else 0
+
+
+def _counts(outcome: Round, agent: Agent) -> dict[str, int]:
+    return {what: outcome.counts[agent.name, what] for what in ("sessions", "new", "grown", "lines")}
+
+
+def _cwd_in(file: SessionFile, agents: list[Agent]) -> str:
+    """The folder that a session worked in, as its first lines say."""
+    with contextlib.suppress(OSError), file.path.open("rb") as stream:
+        for line in islice(stream, _PEEKED_LINES):
+            for agent in agents:
+                cwd = agent.described(value_of(line.rstrip(b"\n"))).get("cwd")
+                if cwd:
+                    return cwd
+    return ""
+
+
+def _tell_grown(outcome: Round) -> None:
+    for message in (*outcome.problems, *outcome.failures):
+        print_note(message)
+    lines: Counter[str] = Counter()
+    for (name, what), number in outcome.counts.items():
+        lines[name] += number if what == "lines" else 0
+    for name, number in lines.items():
+        if number:
+            print_text(f"{name}  {count(number, 'line')}")
+    sys.stdout.flush()
+
+
+def _tell_deletions(sources: list[AgentFiles]) -> None:
+    """Say how many sessions Claude Code is about to delete."""
+    oldest = time.time() - (_CLAUDE_DAYS - _SOON_DAYS) * _DAY_S
+    files = [file for source in sources if source.agent.name == "claude-code" for file in source.files()]
+    if old := sum(file.path.stat().st_mtime < oldest for file in files):
+        print_text(f"{count(old, 'session')} would be deleted by Claude Code within {_SOON_DAYS} days", "dim")
+
+
+@contextlib.contextmanager
+def _only_watcher(location: str) -> Generator[None]:
+    """A lock beside the ledger, until Ctrl-C: two that watch would read everything twice, though neither would keep a line twice."""
+    # A shell that starts it in the background has Ctrl-C ignored, and whatever runs services ends them by SIGTERM.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    file = Path(f"{location}.watch") if "://" not in location else Path(os.devnull)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a+", encoding="utf-8") as stream:
+        try:
+            lock_file(stream.fileno())
+        except BlockingIOError:
+            stream.seek(0)
+            msg = f"process {stream.read().strip()} is watching for {location} already; end that one, or leave it to it"
+            raise ConfigurationError(msg) from None
+        stream.truncate(0)
+        stream.write(str(os.getpid()))
+        stream.flush()
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+
+
+@click.command("sessions")
+@click.argument("text", metavar="[TEXT]...", nargs=-1)
+@click.option("--here", is_flag=True, help="Only of this folder, and those below it.")
+@click.option("--agent", "name", type=_agents, help="Only of this agent.")
+@click.option("--since", callback=_since, metavar="TIME", help="Only those that went on at this time or later.")
+@click.option("--all", "are_all", is_flag=True, help="Also those of subagents.")
+@ledger_options
+def sessions_command(
+    settings: GlobalOptions,
+    *,
+    text: tuple[str, ...],
+    here: bool,
+    name: str | None,
+    since: datetime | None,
+    are_all: bool,
+) -> None:
+    """
+    List the sessions of coding agents that are kept, those that went on last first.
+
+    TEXT is looked for in titles, folders and branches. 'gone' is said of a session whose file its agent has no more.
+    """
+    needle = " ".join(text).casefold()
+    agent = None if name is None else agent_named(name).name
+    with _kept_ledger(settings) as ledger:
+        chats = ledger.list_chats(metadata=None if agent is None else {"agent": agent})
+    rows = [
+        _row(chat)
+        for chat in chats
+        if place_of(chat) is not None and (are_all or "parent" not in (chat.metadata or {}))
+        if since is None or chat.updated_at >= since.timestamp() * 1000
+    ]
+    folder = str(Path.cwd())
+    rows = [row for row in rows if not here or row["cwd"] == folder or row["cwd"].startswith(f"{folder}{os.sep}")]
+    rows = [row for row in rows if needle in f"{row['title']} {row['cwd']} {row['git_branch']}".casefold()]
+    if settings.as_json:
+        print_json_list(rows)
+    elif rows:
+        names = ("session", "agent", "age", "messages", "title", "cwd", "git_branch", "file")
+        print_lines(table([column(key, [str(row[key]) for row in rows]) for key in names]), is_cut=True)
+    else:
+        print_text("No session matches." if chats else "No sessions yet: 'chatledger keep' takes them in.")
+
+
+def _row(chat: Chat) -> dict[str, Any]:
+    told, place = chat.metadata or {}, place_of(chat)
+    texts = {key: str(told.get(key, "")) for key in ("session", "agent", "cwd", "git_branch")}
+    is_gone = place is not None and not Path(place.path).exists()
+    age = max(time.time() - chat.updated_at / 1000, 0)
+    days = f"{age / _DAY_S:.0f}d" if age >= _DAY_S else f"{age / 3600:.0f}h" if age >= 3600 else f"{age / 60:.0f}m"
+    return {
+        **texts,
+        "chat": chat.id,
+        "title": chat.title or "",
+        "age": days,
+        "messages": chat.message_count,
+        "file": "gone" if is_gone else "",
+    }
+
+
+def session_named(ledger: Ledger, name: str) -> Chat:
+    """
+    Return the chat of a session: by the chat's id, or by the session's, which may be cut to what is unique.
+
+    Raises:
+        NotFoundError: There is none, or more than one.
+    """
+    chat = ledger.get_chat(name)
+    if chat is not None:
+        return chat
+    chats = [chat for chat in ledger.list_chats() if str((chat.metadata or {}).get("session", "")).startswith(name)]
+    main = [chat for chat in chats if "parent" not in (chat.metadata or {})] or chats
+    if len(main) == 1:
+        return main[0]
+    msg = f"no session {name!r} is kept; 'chatledger sessions' lists them"
+    if main:
+        msg = f"{count(len(main), 'session')} begin with {name!r}: {', '.join(chat.id for chat in main[:3])}; write more of it"
+    raise NotFoundError(msg)
+
+
+@click.command("resume")
+@click.argument("name", metavar="ID")
+@click.option("--in", "target", type=_agents, help="The agent that is to go on; the one it comes from by default.")
+@click.option("--at", "message_id", metavar="MESSAGE", help="Only up to this message.")
+@click.option(
+    "--cwd",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The folder to work in; that of the session by default.",
+)
+@click.option("--run", is_flag=True, help="Run the command that goes on, instead of printing it.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be left out.")
+@ledger_options
+def resume_command(
+    settings: GlobalOptions,
+    *,
+    name: str,
+    target: str | None,
+    message_id: str | None,
+    cwd: Path | None,
+    run: bool,
+    dry_run: bool,
+) -> int:
+    """
+    Hand a session to a coding agent, which goes on with it: its own, or another one.
+
+    It goes on from the active branch, from its last summary on. What the other agent cannot take is counted before anything is
+    written. Only for Codex a new file is made among its own; the others take one from anywhere.
+    """
+    with _kept_ledger(settings) as ledger:
+        chat = session_named(ledger, name)
+        told = chat.metadata or {}
+        agent = agent_named(target or str(told.get("agent", "")))
+        chain = whole_chain(ledger, chat)
+    if message_id is not None:
+        places = [number for number, message in enumerate(chain) if message.id.endswith(message_id)]
+        if len(places) != 1:
+            msg = f"{count(len(places), 'message')} of {chat.id!r} end with {message_id!r}; name one by its id"
+            raise NotFoundError(msg)
+        chain = chain[: places[0] + 1]
+    messages = since_summary(chain)
+    root = agent.roots(os.environ, Path.home())[0]
+    folder = str(cwd.resolve()) if cwd is not None else str(told.get("cwd") or Path.cwd())
+    written = agent.written(messages, NewSession(_new_session_id(), folder, datetime.now(UTC), root))
+    kinds = Counter(dropped.what for dropped in written.dropped)
+    lost = [count(number, "thought" if what == "reasoning" else what) for what, number in kinds.items()]
+    lost += ["everything before the last summary"] if len(messages) < len(_said(chain)) else []
+    left_out = f"; left out: {', '.join(lost)}" if lost else ""
+    if dry_run:
+        settings.answer(
+            {"agent": agent.name, "dropped": dict(kinds)}, f"would write a new {agent.name} session{left_out}"
+        )
+        return 0
+    import platformdirs
+
+    is_own = "/" in written.name  # Codex takes a file from its own folder only
+    path = (root if is_own else platformdirs.user_cache_path("chatledger") / "resume") / written.name
+    part = path.with_name(f".{path.name}.part")  # no client sees half of it
+    write_private(part, written.content.decode())
+    replace(part, path)
+    command = [argument.replace("{file}", str(path)) for argument in written.command]
+    value = {"agent": agent.name, "file": str(path), "command": command, "dropped": dict(kinds)}
+    settings.answer(value, f"wrote a new {agent.name} session{left_out}", shlex.join(command))
+    return subprocess.run(command, cwd=folder, check=False).returncode if run else 0  # noqa: S603 - as --run asks
+
+
+def _said(chain: list[Message]) -> list[Message]:
+    return [message for message in chain if message.text]
+
+
+def _new_session_id() -> str:
+    """A UUID of version 7, as Codex orders its threads by."""
+    drawn = new_id().replace("-", "")
+    number = f"{int(time.time() * 1000):012x}7{drawn[:3]}8{drawn[3:18]}"
+    return "-".join((number[:8], number[8:12], number[12:16], number[16:20], number[20:]))
+
+
+def write_session(settings: GlobalOptions, name: str, target: str) -> bytes:
+    """
+    Return a session as a file of an agent: of its own byte for byte, of another one as that goes on from it.
+
+    Raises:
+        NotFoundError: There is no such session.
+    """
+    agent = agent_named(target)
+    with _kept_ledger(settings) as ledger:
+        chat = session_named(ledger, name)
+        told = chat.metadata or {}
+        if told.get("agent") == agent.name:
+            return exported(ledger, chat.id)
+        chain = whole_chain(ledger, chat)
+    root = agent.roots(os.environ, Path.home())[0]
+    return agent.written(
+        chain, NewSession(_new_session_id(), str(told.get("cwd", "")), datetime.now(UTC), root)
+    ).content

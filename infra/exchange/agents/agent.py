@@ -1,0 +1,105 @@
+"""A coding agent: where it keeps its transcripts, how their lines are read, and how a conversation is written for it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from chatledger.domain.chat.lines import TranscriptLine
+from chatledger.domain.forms.items import Dropped
+from chatledger.domain.forms.reading import text_of
+from chatledger.domain.values import Message
+
+_MAX_TITLE: Final = 100
+
+
+class SessionFile(NamedTuple):
+    """
+    A file of an agent that holds a transcript.
+
+    Args:
+        path: The file.
+        chat_id: The id of the chat that keeps it.
+        metadata: What its place says of it, for the metadata of the chat: `session`, and `parent` of a subagent.
+    """
+
+    path: Path
+    chat_id: str
+    metadata: dict[str, str]
+
+
+class WrittenSession(NamedTuple):
+    """
+    A conversation as a file that an agent goes on from.
+
+    Args:
+        content: The file.
+        dropped: What the conversation says and the file does not.
+        name: The name of the file; one with folders belongs below the first of the agent's roots, which takes no other.
+        command: The arguments of the command that goes on from it; `{file}` stands for its path.
+    """
+
+    content: bytes
+    dropped: Sequence[Dropped]
+    name: str
+    command: Sequence[str]
+
+
+class NewSession(NamedTuple):
+    """A session to be written: its new id, the folder that it works in, when it is written, and where the agent keeps its own."""
+
+    id: str
+    cwd: str
+    at: datetime
+    root: Path
+
+
+class Agent(NamedTuple):
+    """
+    A coding agent.
+
+    Args:
+        name: What it is called, such as `codex`.
+        form: The form of its messages.
+        roots: The folders in which it keeps transcripts, by the environment and the user's home; they may be absent.
+        sessions: The transcripts below such a folder.
+        line_of: Reads a line: its value, and an id for it where it has none.
+        lines_in: Reads the lines of a message that a chat keeps.
+        described: Metadata of the chat that a line tells.
+        written: A conversation for it, oldest message first.
+        beside: The path of a file that has the rest of a line, such as an output that was too long for it.
+    """
+
+    name: str
+    form: str
+    roots: Callable[[Mapping[str, str], Path], list[Path]]
+    sessions: Callable[[Path], Iterator[SessionFile]]
+    line_of: Callable[[Any, str], TranscriptLine]
+    lines_in: Callable[[Message], list[TranscriptLine]]
+    described: Callable[[Any], dict[str, str]]
+    written: Callable[[Sequence[Message], NewSession], WrittenSession]
+    beside: Callable[[Any], str | None] = lambda _: None
+
+
+def time_of(text: str | None) -> int | None:
+    """Return a time of a line in ms since the epoch; None where it is none."""
+    try:
+        return None if text is None else int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None
+
+
+def time_text(at_ms: float) -> str:
+    """Return a time in ms since the epoch as JavaScript writes it."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def title_of(text: str | None) -> str | None:
+    """Return a text as the title of a chat: one line, cut; None where nothing is left."""
+    readable = (text or "").encode(errors="ignore").decode()
+    return " ".join(readable.replace("\0", "").split())[:_MAX_TITLE] or None
+
+
+def prompt_title(form: str, value: Any) -> str | None:
+    """Return the title that a prompt makes."""
+    return title_of(text_of(form, [value]))

@@ -1,0 +1,61 @@
+"""The coding agents whose transcripts are known, and one session of one of them for another."""
+
+from collections.abc import Mapping, Sequence
+from itertools import dropwhile
+from typing import Final
+
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.forms.claude_code import NAME as CLAUDE_CODE
+from chatledger.domain.forms.plain import last_line
+from chatledger.domain.values import Chat, Message
+
+from ...ledger.ledger import Ledger
+from . import claude_code, codex, pi
+from .agent import Agent
+
+AGENTS: Final[Mapping[str, Agent]] = {module.AGENT.name: module.AGENT for module in (claude_code, codex, pi)}
+"""The agents by their names."""
+ALIASES: Final = {"claude": CLAUDE_CODE}
+"""Other names that agents go by."""
+
+
+def agent_named(name: str) -> Agent:
+    """
+    Return an agent by its name.
+
+    Raises:
+        InvalidValueError: None has it.
+    """
+    agent = AGENTS.get(ALIASES.get(name, name))
+    if agent is None:
+        msg = f"there is no coding agent {name!r}; known are {', '.join(AGENTS)}"
+        raise InvalidValueError(msg)
+    return agent
+
+
+def whole_chain(ledger: Ledger, chat: Chat) -> list[Message]:
+    """Return the active branch of a session; of a fork that points to where it began, with what was said up to there."""
+    told = chat.metadata or {}
+    chain, parent, before = (
+        ledger.get_messages(chat.id),
+        str(told.get("forked_from", "")),
+        str(told.get("forked_at", "")),
+    )
+    forked = ledger.get_chat(parent) if before.isdecimal() and parent != chat.id else None
+    if forked is None:
+        return chain
+    ordinals = ((message, message.id.rpartition(":")[2]) for message in whole_chain(ledger, forked))
+    shared = [message for message, ordinal in ordinals if not ordinal.isdecimal() or int(ordinal) < int(before)]
+    return [*shared, *chain]
+
+
+def since_summary(messages: Sequence[Message]) -> list[Message]:
+    """Return what a model was told of a conversation in the end: the last summary in place of all before it."""
+    summaries = [
+        place
+        for place, message in enumerate(messages)
+        if message.form == CLAUDE_CODE and last_line(message.data).get("isCompactSummary")
+    ]
+    rest = messages[summaries[-1] :] if summaries else messages
+    # What a client notes before the first prompt says nothing.
+    return list(dropwhile(lambda message: not message.text, rest))

@@ -1,0 +1,204 @@
+"""Keeping the transcripts of all agents that are here: once, or on and on while they grow."""
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from chatledger.domain.errors import InvalidValueError, PayloadTooLargeError
+
+from ...ledger.ledger import Ledger
+from .agent import Agent, SessionFile
+from .following import FileKeeping, FilePlace, Kept, place_of
+
+_LIVE_S, _FOLDERS_S, _ALL_S, _LIVE_FOR_S = 1.0, 5.0, 60.0, 600.0
+"""Files that grew of late are looked at each second, folders each 5, everything each minute."""
+_QUIET_S: Final = 60.0
+"""After so long without a turn, lines at the end of a file that say nothing are kept too."""
+_THREADS: Final = 16
+_CLOSE_S: Final = 30.0
+"""An open ledger takes memory and 1.5 % of a core, also when nothing comes."""
+
+
+class AgentFiles(NamedTuple):
+    """Transcripts to keep: an agent and the folders where it has them."""
+
+    agent: Agent
+    roots: list[Path]
+
+    def files(self) -> Iterator[SessionFile]:
+        """Yield the transcripts, one for each session."""
+        for root in self.roots:
+            if root.is_dir():
+                yield from self.agent.sessions(root)
+
+
+class Round(NamedTuple):
+    """
+    Counts of one round, by agent, and what is to be said of single files.
+
+    Args:
+        counts: `(agent, what)`: `sessions`, `new`, `grown`, `lines`.
+        problems: Lines that are kept as text.
+        failures: Files that could not be read.
+    """
+
+    counts: Counter[tuple[str, str]]
+    problems: list[str]
+    failures: list[str]
+
+
+class Keeper:
+    """
+    The keeper of transcripts in one ledger.
+
+    Args:
+        sources: Whose transcripts.
+        open_ledger: Opens the ledger.
+        user: The owner of chats that are made.
+        redact: Takes out of the text of a line what is not to be kept.
+        takes: Whether a file is one to keep.
+    """
+
+    def __init__(
+        self,
+        sources: list[AgentFiles],
+        open_ledger: Callable[[], AbstractContextManager[Ledger]],
+        *,
+        user: str,
+        redact: Callable[[str], str] | None = None,
+        takes: Callable[[SessionFile], bool] = lambda _: True,
+    ) -> None:
+        self._sources, self._open_ledger, self._takes = sources, open_ledger, takes
+        self._user, self._redact = user, redact
+        self._places: dict[str, FilePlace] | None = None
+        self._deleted: set[str] = set()
+        self._seen: dict[Path, tuple[int, int]] = {}
+        self._changed: dict[Path, float] = {}
+        self._waiting: set[Path] = set()
+
+    def once(self) -> Round:
+        """Keep what is new in all files, with what their last lines say nothing of."""
+        with self._open_ledger() as ledger:
+            return self._keep(ledger, list(self._files()), at_end=True)
+
+    def watch(self, tell: Callable[[Round], None]) -> None:
+        """Keep what is new for ever, and tell each time; until an exception, such as `KeyboardInterrupt`, ends it."""
+        files = list(self._files())
+        looked_at = all_at = used_at = time.monotonic()
+        folders = self._folders(files)
+        times = _times(folders)
+        due = files
+        with ExitStack() as stack:
+            ledger: Ledger | None = None
+            while True:
+                at = time.monotonic()
+                if due:
+                    if ledger is None:
+                        ledger = stack.enter_context(self._open_ledger())
+                    ended = {file.path for _, file in due if at - self._changed.get(file.path, at) >= _QUIET_S}
+                    for at_end in (False, True):
+                        some = [pair for pair in due if (pair[1].path in ended) is at_end]
+                        tell(self._keep(ledger, some, at_end=at_end))
+                    used_at = at
+                elif ledger is not None and at - used_at > _CLOSE_S:
+                    stack.close()
+                    ledger = None
+                time.sleep(_LIVE_S)
+                at = time.monotonic()
+                if at - looked_at >= _FOLDERS_S:
+                    looked_at, before = at, times
+                    times = _times(folders)
+                    if times != before or at - all_at >= _ALL_S:
+                        all_at, files = at, list(self._files())
+                        folders = self._folders(files)
+                        times = _times(folders)
+                live = (
+                    files
+                    if all_at == at
+                    else [pair for pair in files if at - self._changed.get(pair[1].path, -_LIVE_FOR_S) < _LIVE_FOR_S]
+                )
+                due = [pair for pair in live if self._is_due(pair[1].path, at)]
+
+    def _is_due(self, path: Path, at: float) -> bool:
+        """Whether a file changed since it was read, or was quiet for long with lines at its end that wait."""
+        try:
+            stat = path.stat()
+        except OSError:
+            return False
+        if (stat.st_size, stat.st_mtime_ns) != self._seen.get(path):
+            self._changed[path] = at
+            return True
+        return path in self._waiting and at - self._changed.get(path, at) >= _QUIET_S
+
+    def _folders(self, files: Iterable[tuple[Agent, SessionFile]]) -> set[Path]:
+        """The folders that change when a session is added: those of files, those above, and those of agents, there or not."""
+        roots = {root for source in self._sources for root in source.roots}
+        return roots | {parent for _, file in files for parent in (file.path.parent, file.path.parent.parent)}
+
+    def _files(self) -> Iterator[tuple[Agent, SessionFile]]:
+        for source in self._sources:
+            yield from ((source.agent, file) for file in source.files() if self._takes(file))
+
+    def _keep(self, ledger: Ledger, files: Iterable[tuple[Agent, SessionFile]], *, at_end: bool) -> Round:
+        if self._places is None:
+            self._places = {chat.id: place for chat in ledger.list_chats() if (place := place_of(chat)) is not None}
+            # What somebody deleted does not come back as long as its agent has the file.
+            self._deleted = {receipt.id for receipt in ledger.erasures() if receipt.kind == "chat"}
+        outcome, changed = Round(Counter(), [], []), list[tuple[Agent, SessionFile]]()
+        for agent, file in files:
+            place = self._places.get(file.chat_id)
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: its chat stays
+                stat = file.path.stat()
+                self._seen[file.path] = stat.st_size, stat.st_mtime_ns
+                # What grew shortly before the watcher began is live, too.
+                self._changed.setdefault(file.path, time.monotonic() - max(time.time() - stat.st_mtime, 0))
+                if place is not None and (place.path, place.size, place.mtime) == (
+                    str(file.path),
+                    *self._seen[file.path],
+                ):
+                    outcome.counts[agent.name, "sessions"] += 1
+                elif file.chat_id not in self._deleted:
+                    changed.append((agent, file))
+
+        def look(pair: tuple[Agent, SessionFile]) -> Kept | Exception:
+            agent, file = pair
+            try:
+                keeping = FileKeeping(ledger, agent, self._user, self._redact)
+                return keeping.keep(file, (self._places or {}).get(file.chat_id), at_end=at_end)
+            except (OSError, InvalidValueError, PayloadTooLargeError) as error:
+                return error
+
+        # Commits of several threads go to the log and into the index together.
+        with ThreadPoolExecutor(min(_THREADS, len(changed)) or 1) as pool:
+            for (agent, file), looked_at in zip(changed, pool.map(look, changed), strict=True):
+                self._count(outcome, agent.name, file, looked_at)
+        return outcome
+
+    def _count(self, outcome: Round, name: str, file: SessionFile, looked_at: Kept | Exception) -> None:
+        if isinstance(looked_at, Exception):
+            if not isinstance(looked_at, FileNotFoundError):
+                is_told = isinstance(looked_at, InvalidValueError)
+                outcome.failures.append(str(looked_at) if is_told else f"{file.path}: {looked_at}")
+            return
+        (self._waiting.add if looked_at.is_waiting else self._waiting.discard)(file.path)
+        if looked_at.place is not None and self._places is not None:
+            self._places[file.chat_id] = looked_at.place
+        outcome.counts[name, "sessions"] += 1
+        outcome.counts[name, "new"] += looked_at.is_new
+        outcome.counts[name, "grown"] += bool(looked_at.lines) and not looked_at.is_new
+        outcome.counts[name, "lines"] += looked_at.lines
+        outcome.problems.extend(looked_at.problems)
+
+
+def _times(folders: Iterable[Path]) -> dict[Path, int]:
+    """The times when folders were changed; those that are not there have none."""
+    times: dict[Path, int] = {}
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            times[folder] = folder.stat().st_mtime_ns
+    return times

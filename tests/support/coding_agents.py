@@ -1,0 +1,145 @@
+"""Transcripts as coding agents write them, in our own words: the shapes are those of files that the clients wrote."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+SESSION: Final = "3f0e9b62-0000-4000-8000-000000000001"
+THREAD: Final = "01a1b2c3-0000-7000-8000-000000000002"
+_TIME: Final = "2026-11-20T10:00:{:02}.000Z"
+
+
+def claude_entry(uuid: str, parent: str | None, role: str, content: Any, **more: Any) -> dict[str, Any]:
+    """An entry of Claude Code."""
+    message: dict[str, Any] = {"role": role, "content": content}
+    if role == "assistant":
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        message = {"id": f"msg_{uuid}", "type": "message", "role": role, "model": "claude-test", "content": blocks}
+    noted = {"cwd": "/src/trip", "sessionId": SESSION, "version": "2.1.197", "gitBranch": "main"}
+    return {
+        "parentUuid": parent,
+        "isSidechain": False,
+        "type": role,
+        "message": message,
+        "uuid": uuid,
+        "timestamp": _TIME.format(int(uuid.strip("uamsrx-") or 0) % 60),
+        **noted,
+        **more,
+    }
+
+
+CLAUDE: Final[list[dict[str, Any]]] = [
+    {"type": "queue-operation", "operation": "enqueue", "sessionId": SESSION},
+    claude_entry("u1", None, "user", "Where is fado sung?"),
+    {"type": "attachment", "uuid": "x2", "parentUuid": "u1", "attachment": {"type": "skill_listing"}},
+    claude_entry(
+        "a3", "x2", "assistant", [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}]
+    ),
+    claude_entry("r4", "a3", "user", [{"type": "tool_result", "tool_use_id": "t1", "content": "alfama.py"}]),
+    claude_entry("a5", "r4", "assistant", "In Alfama \u2013 \u00fc, \U0001f3b5."),
+    {"type": "system", "subtype": "turn_duration", "uuid": "s6", "parentUuid": "a5"},
+    {"type": "last-prompt", "lastPrompt": "Where is fado sung?", "leafUuid": "s6"},
+    claude_entry("u7", "s6", "user", "And jazz?"),
+    claude_entry("a8", "u7", "assistant", "In Baixa."),
+    claude_entry("u9", "a5", "user", "And opera?"),
+    claude_entry("a10", "u9", "assistant", "In Chiado."),
+    {"type": "ai-title", "aiTitle": "Music in Lisbon", "sessionId": SESSION},
+]
+"""A session with a call, bookkeeping between turns, and a prompt that was written anew."""
+
+
+def codex_line(ordinal: int, kind: str, payload: dict[str, Any]) -> dict[str, Any]:
+    """A line of a rollout of Codex."""
+    return {"timestamp": _TIME.format(ordinal % 60), "ordinal": ordinal, "type": kind, "payload": payload}
+
+
+def _message(role: str, text: str) -> dict[str, Any]:
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+
+
+_PAYLOADS: Final[list[tuple[str, dict[str, Any]]]] = [
+    ("session_meta", {"id": THREAD, "cwd": "/src/trip", "cli_version": "0.171.0", "git": {"branch": "main"}}),
+    ("turn_context", {"cwd": "/src/trip", "model": "gpt-test"}),
+    ("response_item", _message("developer", "You are Codex.")),
+    ("response_item", _message("user", "<environment_context>\n  <cwd>/src/trip</cwd>")),
+    ("response_item", _message("user", "Where is fado sung?")),
+    ("event_msg", {"type": "user_message", "message": "Where is fado sung?"}),
+    ("response_item", {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}),
+    (
+        "response_item",
+        {"type": "function_call", "name": "exec_command", "arguments": '{"cmd":"ls"}', "call_id": "c1"},
+    ),
+    ("response_item", {"type": "function_call_output", "call_id": "c1", "output": "alfama.py"}),
+    ("event_msg", {"type": "token_count", "info": None}),
+    ("response_item", _message("assistant", "In Alfama.")),
+    ("event_msg", {"type": "agent_message", "message": "In Alfama."}),
+    ("response_item", _message("user", "And jazz?")),
+    ("response_item", _message("assistant", "In Baixa.")),
+    ("event_msg", {"type": "thread_rolled_back", "num_turns": 1}),
+    ("response_item", _message("user", "And opera?")),
+    ("response_item", _message("assistant", "In Chiado.")),
+    ("event_msg", {"type": "task_complete"}),
+]
+CODEX: Final = [codex_line(number, kind, payload) for number, (kind, payload) in enumerate(_PAYLOADS)]
+"""A thread with a call, what the client adds, and a turn that was taken back."""
+
+
+def _pi_entry(entry_id: str, parent: str | None, role: str, content: Any, **more: Any) -> dict[str, Any]:
+    head = {"type": "message", "id": entry_id, "parentId": parent, "timestamp": _TIME.format(int(entry_id))}
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return {**head, "message": {"role": role, "content": blocks, **more}}
+
+
+PI_SESSION: Final = "01a1b2c3-0000-7000-8000-000000000003"
+PI: Final[list[dict[str, Any]]] = [
+    {"type": "session", "version": 3, "id": PI_SESSION, "timestamp": _TIME.format(0), "cwd": "/src/trip"},
+    {
+        "type": "model_change",
+        "id": "01",
+        "parentId": None,
+        "timestamp": _TIME.format(1),
+        "provider": "p",
+        "modelId": "m",
+    },
+    _pi_entry("02", "01", "user", "Where is fado sung?"),
+    _pi_entry(
+        "03", "02", "assistant", [{"type": "toolCall", "id": "t1", "name": "bash", "arguments": {"command": "ls"}}]
+    ),
+    _pi_entry("04", "03", "toolResult", "alfama.py", toolCallId="t1", toolName="bash", isError=False),
+    _pi_entry("05", "04", "assistant", "In Alfama.", model="pi-test"),
+    _pi_entry("06", "05", "user", "And jazz?"),
+    _pi_entry("07", "06", "assistant", "In Baixa."),
+    {"type": "label", "id": "08", "parentId": "05", "timestamp": _TIME.format(8), "targetId": "05", "label": "here"},
+    _pi_entry("09", "08", "user", "And opera?"),
+    _pi_entry("10", "09", "assistant", "In Chiado."),
+    {"type": "session_info", "id": "11", "parentId": "10", "timestamp": _TIME.format(11), "name": "Music in Lisbon"},
+]
+"""A session of pi with a call, and a turn that was gone back from."""
+
+
+def as_bytes(lines: Iterable[dict[str, Any]]) -> bytes:
+    """Lines as JavaScript and serde write them."""
+    return b"".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n" for line in lines)
+
+
+def claude_file(home: Path, content: bytes, session: str = SESSION) -> Path:
+    """Write a transcript where Claude Code keeps it."""
+    return _written(home / ".claude" / "projects" / "-src-trip" / f"{session}.jsonl", content)
+
+
+def codex_file(home: Path, content: bytes, thread: str = THREAD) -> Path:
+    """Write a rollout where Codex keeps it."""
+    return _written(home / f".codex/sessions/2026/11/20/rollout-2026-11-20T10-00-00-{thread}.jsonl", content)
+
+
+def pi_file(home: Path, content: bytes) -> Path:
+    """Write a session where pi keeps it."""
+    return _written(home / f".pi/agent/sessions/--src-trip--/2026-11-20T10-00-00-000Z_{PI_SESSION}.jsonl", content)
+
+
+def _written(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
