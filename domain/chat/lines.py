@@ -46,6 +46,7 @@ class TranscriptLine(NamedTuple):
         title: A title for the chat.
         is_titled: Whether that was meant as a title: by a user or a model. Else it is a prompt.
         steps_back: Number of prompts that are taken back before the next line.
+        instead: The id of a line in the place of which this one stands, or the next one that says something.
     """
 
     value: Any
@@ -59,6 +60,7 @@ class TranscriptLine(NamedTuple):
     title: str | None = None
     is_titled: bool = False
     steps_back: int = 0
+    instead: str | None = None
 
 
 def value_of(line: bytes) -> Any:
@@ -173,10 +175,16 @@ class Placing:
     def _parent(self, lines: Sequence[TranscriptLine]) -> str | None:
         """The turn that the last of some lines follows: the newest where it names none, or one that is not there."""
         steps_back = sum(line.steps_back for line in lines)
+        replaced = [line.instead for line in reversed(lines) if line.instead is not None]
         for noted in self.walk(self._commit.head()):  # it may have been the last line that there was
             if noted.name != BOOKKEEPING or noted.form != self._form:
                 break
-            steps_back += sum(line.steps_back for line in self._read(noted))
+            noted_lines = self._read(noted)
+            steps_back += sum(line.steps_back for line in noted_lines)
+            replaced += [line.instead for line in reversed(noted_lines) if line.instead is not None]
+        if replaced:
+            message = self._message_under(replaced[0])
+            return None if message is None else self._turn(message.parent_id)
         if steps_back:
             prompts = [message for message in self.walk(self._commit.head()) if message.name == USER]
             return self._turn(prompts[min(steps_back, len(prompts)) - 1].parent_id) if prompts else None
@@ -185,14 +193,17 @@ class Placing:
         while isinstance(parent, str) and parent not in passed:
             passed.add(parent)
             if parent not in self._unsaid:
-                message_id = self._places.get(parent, f"{self._commit.state.chat_id}:{parent}")
-                message = self._commit.message(message_id) or self._message_of(parent)
+                message = self._message_under(parent)
                 if message is not None and message.name == BOOKKEEPING:
                     self._unsaid |= {line.id: line.parent for line in self._read(message) if not line.name}
                 if parent not in self._unsaid:
                     return self._turn(self._commit.head() if message is None else message.id)
             parent = self._unsaid[parent]
         return None if parent is None else self._turn(self._commit.head())
+
+    def _message_under(self, line_id: str) -> Message | None:
+        message_id = self._places.get(line_id, f"{self._commit.state.chat_id}:{line_id}")
+        return self._commit.message(message_id) or self._message_of(line_id)
 
     def _message_of(self, line_id: str) -> Message | None:
         """The message near the end of a branch that has a line; what says nothing in it is known from then on."""

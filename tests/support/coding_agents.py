@@ -119,6 +119,52 @@ PI: Final[list[dict[str, Any]]] = [
 """A session of pi with a call, and a turn that was gone back from."""
 
 
+GEMINI_SESSION: Final = "01a1b2c3-0000-4000-8000-000000000004"
+GEMINI_NAME: Final = "2026-11-20T10-00-01a1b2c3"
+
+
+def gemini_line(message_id: str, kind: str, content: Any, **more: Any) -> dict[str, Any]:
+    """A message of Gemini CLI."""
+    head = {"id": message_id, "timestamp": _TIME.format(int(message_id.strip("m"))), "type": kind}
+    return {**head, "content": [{"text": content}] if kind == "user" and isinstance(content, str) else content, **more}
+
+
+def _gemini_response() -> dict[str, Any]:
+    return {"functionResponse": {"id": "c1", "name": "run_shell_command", "response": {"output": "alfama.py"}}}
+
+
+_GEMINI_CALL: Final[dict[str, Any]] = {"id": "c1", "name": "run_shell_command", "args": {"command": "ls"}}
+_GEMINI_CONTEXT: Final = gemini_line("m01", "user", "<session_context>\nThis is the Gemini CLI.")
+_GEMINI_ASKED: Final = gemini_line("m02", "user", "Where is fado sung?")
+_GEMINI_CALLED: Final = gemini_line("m03", "gemini", "", thoughts=[], model="gemini-test")
+GEMINI: Final[list[dict[str, Any]]] = [
+    {"sessionId": GEMINI_SESSION, "projectHash": "c3", "startTime": _TIME.format(0), "kind": "main"},
+    {"$set": {"messages": [_GEMINI_CONTEXT], "lastUpdated": _TIME.format(1)}},
+    _GEMINI_ASKED,
+    {"$set": {"lastUpdated": _TIME.format(2)}},
+    gemini_line("m03", "gemini", "Let me look.", thoughts=[{"subject": "Files", "description": "I list them."}]),
+    {"$set": {"lastUpdated": _TIME.format(3)}},
+    gemini_line(
+        "m03",
+        "gemini",
+        "Let me look.",
+        thoughts=[{"subject": "Files", "description": "I list them."}],
+        model="gemini-test",
+        toolCalls=[{**_GEMINI_CALL, "result": [_gemini_response()], "status": "success"}],
+    ),
+    gemini_line("m04", "user", [_gemini_response()]),
+    gemini_line("m05", "gemini", "In Alfama.", thoughts=[], model="gemini-test"),
+    {"$set": {"messages": [_GEMINI_CONTEXT, _GEMINI_ASKED, _GEMINI_CALLED], "lastUpdated": _TIME.format(5)}},
+    gemini_line("m06", "user", "And jazz?"),
+    gemini_line("m07", "gemini", "In Baixa."),
+    {"$rewindTo": "m06"},
+    gemini_line("m08", "user", "And opera?"),
+    gemini_line("m09", "gemini", "In Chiado."),
+    {"$set": {"lastUpdated": _TIME.format(9)}},
+]
+"""A session of Gemini CLI with a call that is noted under the answer's id, a resume, and a rewind."""
+
+
 def as_bytes(lines: Iterable[dict[str, Any]]) -> bytes:
     """Lines as JavaScript and serde write them."""
     return b"".join(json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n" for line in lines)
@@ -137,6 +183,12 @@ def codex_file(home: Path, content: bytes, thread: str = THREAD) -> Path:
 def pi_file(home: Path, content: bytes) -> Path:
     """Write a session where pi keeps it."""
     return _written(home / f".pi/agent/sessions/--src-trip--/2026-11-20T10-00-00-000Z_{PI_SESSION}.jsonl", content)
+
+
+def gemini_file(home: Path, content: bytes) -> Path:
+    """Write a session where Gemini CLI keeps it."""
+    _written(home / ".gemini/tmp/trip/.project_root", b"/src/trip")
+    return _written(home / f".gemini/tmp/trip/chats/session-{GEMINI_NAME}.jsonl", content)
 
 
 def _written(path: Path, content: bytes) -> Path:

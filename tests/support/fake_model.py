@@ -144,7 +144,7 @@ def _completions(body: dict[str, Any]) -> Iterable[Event]:
 
 def _google(body: dict[str, Any]) -> Iterable[Event]:
     part: dict[str, Any] = {"text": "Seen."}
-    if _wants_tool(body) and body.get("tools"):
+    if _wants_tool({"contents": body.get("contents")}) and body.get("tools"):  # tools are described behind them
         part = {"functionCall": {"name": "run_shell_command", "args": {"command": "echo tool-output"}}}
     candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}
     yield None, {"candidates": [candidate], "usageMetadata": {"promptTokenCount": 1, "totalTokenCount": 2}}

@@ -23,7 +23,7 @@ from chatledger.domain.errors import ConfigurationError, NotFoundError
 from chatledger.domain.values import Chat, Message
 
 from ...exchange.agents.agent import Agent, NewSession, SessionFile
-from ...exchange.agents.every import AGENTS, agent_named, since_summary, whole_chain
+from ...exchange.agents.every import AGENTS, ALIASES, agent_named, since_summary, whole_chain
 from ...exchange.agents.following import exported, place_of
 from ...exchange.agents.keeping import AgentFiles, Keeper, Round
 from ...exchange.agents.redaction import without_keys
@@ -40,7 +40,7 @@ _DAY_S: Final = 86_400
 _CLAUDE_DAYS, _SOON_DAYS = 30, 5
 _PEEKED_LINES: Final = 64
 _since: Final = parsed(time_of_text, "is not a time, e.g. 2026-02-07T17:29:24Z, yesterday, tuesday or 7d")
-_agents: Final = click.Choice([*AGENTS, "claude"])
+_agents: Final = click.Choice([*AGENTS, *ALIASES])
 
 
 @contextlib.contextmanager
@@ -146,7 +146,9 @@ def _counts(outcome: Round, agent: Agent) -> dict[str, int]:
 
 
 def _cwd_in(file: SessionFile, agents: list[Agent]) -> str:
-    """The folder that a session worked in, as its first lines say."""
+    """The folder that a session worked in, as its place or its first lines say."""
+    if cwd := file.metadata.get("cwd"):
+        return cwd
     with contextlib.suppress(OSError), file.path.open("rb") as stream:
         for line in islice(stream, _PEEKED_LINES):
             for agent in agents:
@@ -269,6 +271,9 @@ def session_named(ledger: Ledger, name: str) -> Chat:
         return chat
     chats = [chat for chat in ledger.list_chats() if str((chat.metadata or {}).get("session", "")).startswith(name)]
     main = [chat for chat in chats if "parent" not in (chat.metadata or {})] or chats
+    if len({(chat.metadata or {})["session"] for chat in main}) == 1:
+        # Gemini CLI begins a file for each process that goes on with a session, and leaves some without a turn.
+        main = [max(main, key=lambda chat: chat.message_count)]
     if len(main) == 1:
         return main[0]
     msg = f"no session {name!r} is kept; 'chatledger sessions' lists them"

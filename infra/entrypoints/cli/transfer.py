@@ -35,7 +35,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
 
-from ...exchange.agents.every import AGENTS
+from ...exchange.agents.every import AGENTS, ALIASES
 from ...exchange.chat_groups import ChatImport, import_chats
 from ...exchange.context_databases import is_context_database, is_database
 from ...exchange.conversations import CONVERSATION_FORMATS, write_conversations
@@ -53,7 +53,7 @@ from .output import console, count, print_error, print_note, print_text, pulse
 
 _OWN: Final = "chatledger"
 _TABLE_FORMATS: Final = ("csv", "parquet")
-_AGENT_FORMATS: Final = ("claude", *AGENTS)
+_AGENT_FORMATS: Final = (*AGENTS, *ALIASES)
 _MESSAGES: Final = "messages"
 _MIB: Final = 1024 * 1024
 _STDIN: Final = Path("-")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from chatledger.domain.chat.lines import TranscriptLine
 from chatledger.domain.forms.items import Dropped
@@ -54,6 +54,16 @@ class NewSession(NamedTuple):
     root: Path
 
 
+class Settle(Protocol):
+    """The signature of `Agent.settled`."""
+
+    def __call__(
+        self, lines: Sequence[TranscriptLine], is_kept: Callable[[str], bool], *, is_ended: bool
+    ) -> list[TranscriptLine]:
+        """Return as many lines."""
+        ...
+
+
 class Agent(NamedTuple):
     """
     A coding agent.
@@ -68,6 +78,8 @@ class Agent(NamedTuple):
         described: Metadata of the chat that a line tells.
         written: A conversation for it, oldest message first.
         beside: The path of a file that has the rest of a line, such as an output that was too long for it.
+        settled: Lines as they stand after all of them, where a later line may change an earlier one. It is told which ids are kept
+            already, and whether the file ends here; a line that may change says nothing before that.
     """
 
     name: str
@@ -79,6 +91,7 @@ class Agent(NamedTuple):
     described: Callable[[Any], dict[str, str]]
     written: Callable[[Sequence[Message], NewSession], WrittenSession]
     beside: Callable[[Any], str | None] = lambda _: None
+    settled: Settle | None = None
 
 
 def time_of(text: str | None) -> int | None:

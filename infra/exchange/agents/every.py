@@ -6,16 +6,20 @@ from typing import Final
 
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.forms.claude_code import NAME as CLAUDE_CODE
+from chatledger.domain.forms.gemini_cli import NAME as GEMINI_CLI
+from chatledger.domain.forms.gemini_cli import messages_in
 from chatledger.domain.forms.plain import last_line
 from chatledger.domain.values import Chat, Message
 
 from ...ledger.ledger import Ledger
-from . import claude_code, codex, pi
+from . import claude_code, codex, gemini_cli, pi
 from .agent import Agent
 
-AGENTS: Final[Mapping[str, Agent]] = {module.AGENT.name: module.AGENT for module in (claude_code, codex, pi)}
+AGENTS: Final[Mapping[str, Agent]] = {
+    module.AGENT.name: module.AGENT for module in (claude_code, codex, gemini_cli, pi)
+}
 """The agents by their names."""
-ALIASES: Final = {"claude": CLAUDE_CODE}
+ALIASES: Final = {"claude": CLAUDE_CODE, "gemini": GEMINI_CLI}
 """Other names that agents go by."""
 
 
@@ -54,7 +58,8 @@ def since_summary(messages: Sequence[Message]) -> list[Message]:
     summaries = [
         place
         for place, message in enumerate(messages)
-        if message.form == CLAUDE_CODE and last_line(message.data).get("isCompactSummary")
+        if (message.form == CLAUDE_CODE and last_line(message.data).get("isCompactSummary"))
+        or (message.form == GEMINI_CLI and messages_in(last_line(message.data)))
     ]
     rest = messages[summaries[-1] :] if summaries else messages
     # What a client notes before the first prompt says nothing.

@@ -10,6 +10,7 @@ import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
@@ -195,6 +196,8 @@ class FileKeeping(NamedTuple):
                 for n, line in enumerate(lines[len(waiting) :], 1 + len(waiting))
                 if isinstance(line.value, str) and line.value.strip() and not parsed(line.value)[1]
             ]
+            if self.agent.settled is not None:
+                lines = self.agent.settled(lines, partial(self._is_kept, file.chat_id), is_ended=is_last and at_end)
             messages, waiting = gather(lines), []
             if messages and not messages[-1][-1].name and not (is_last and at_end):
                 unsaid = pending[-len(messages[-1]) :]
@@ -215,6 +218,9 @@ class FileKeeping(NamedTuple):
                 stored, stale = done, _Stale()
             at = done
         return Kept(is_new and stored is not None, at.lines - first, bool(waiting), problems, stored)
+
+    def _is_kept(self, chat_id: str, line_id: str) -> bool:
+        return self.ledger.get_message(f"{chat_id}:{line_id}") is not None
 
     def _with_files(self, file: SessionFile, lines: list[TranscriptLine]) -> list[TranscriptLine]:
         """Lines with what stands beside the transcript and is deleted with it, each before the line that names it."""

@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from tests.support.coding_agents import (
     CLAUDE,
     CODEX,
+    GEMINI,
+    GEMINI_NAME,
+    GEMINI_SESSION,
     PI,
     PI_SESSION,
     SESSION,
@@ -22,26 +25,31 @@ from tests.support.coding_agents import (
     claude_entry,
     claude_file,
     codex_file,
+    gemini_file,
+    gemini_line,
     pi_file,
 )
 
 import chatledger
 from chatledger import Ledger
 from chatledger.domain.chat.lines import bytes_of, value_of
-from chatledger.infra.exchange.agents.every import AGENTS
+from chatledger.domain.forms.reading import items_of
+from chatledger.infra.exchange.agents.every import AGENTS, since_summary, whole_chain
 from chatledger.infra.exchange.agents.following import exported
 from chatledger.infra.exchange.agents.keeping import AgentFiles, Keeper, Round
 
 CLAUDE_CHAT = f"claude/-src-trip/{SESSION}"
 CODEX_CHAT = f"codex/{THREAD}"
+GEMINI_CHAT = f"gemini-cli/{GEMINI_NAME}"
 PI_CHAT = f"pi/{PI_SESSION}"
 Put = Callable[[Path, bytes], Path]
 CASES: list[tuple[str, Put, list[dict[str, Any]]]] = [
     (CLAUDE_CHAT, claude_file, CLAUDE),
     (CODEX_CHAT, codex_file, CODEX),
+    (GEMINI_CHAT, gemini_file, GEMINI),
     (PI_CHAT, pi_file, PI),
 ]
-BOTH = pytest.mark.parametrize(("chat_id", "put", "lines"), CASES, ids=["claude-code", "codex", "pi"])
+BOTH = pytest.mark.parametrize(("chat_id", "put", "lines"), CASES, ids=["claude-code", "codex", "gemini-cli", "pi"])
 
 
 @pytest.fixture
@@ -95,10 +103,10 @@ def test_metadata_and_titles_come_with_the_lines(
 
     assert chat is not None
     told = chat.metadata or {}
-    branch = None if "pi/" in chat_id else "main"
+    branch = "main" if chat_id in {CLAUDE_CHAT, CODEX_CHAT} else None
     assert (told["cwd"], told.get("git_branch"), chat.user_id) == ("/src/trip", branch, "ada")
-    assert told["model"] in {"claude-test", "gpt-test", "pi-test"}
-    assert chat.title == ("Where is fado sung?" if "codex" in chat_id else "Music in Lisbon")
+    assert told["model"] in {"claude-test", "gpt-test", "gemini-test", "pi-test"}
+    assert chat.title == ("Music in Lisbon" if chat_id in {CLAUDE_CHAT, PI_CHAT} else "Where is fado sung?")
     assert len({recorded.event.command_id for recorded in ledger.history()}) == 1, "one commit for all of it"
 
 
@@ -300,7 +308,7 @@ def test_lines_of_other_agents_are_kept_and_say_what_they_can(
         {"type": "response_item", "payload": {"type": "message", "role": "user", "content": [None, 3]}},
         {"payload": None, "type": "response_item"},
     ]
-    content = as_bytes([*CLAUDE, *CODEX, *PI, *odd, *CLAUDE, *CODEX, *PI])
+    content = as_bytes([*CLAUDE, *CODEX, *GEMINI, *PI, *odd, *CLAUDE, *CODEX, *GEMINI, *PI])
     put(tmp_path, content)
     outcome = keep(ledger, tmp_path)
 
@@ -325,6 +333,44 @@ def test_a_compacted_session_is_one_branch(ledger: Ledger, tmp_path: Path) -> No
 
     assert texts(ledger, CLAUDE_CHAT)[0] == "Where is fado sung?"
     assert texts(ledger, CLAUDE_CHAT)[-3:] == ["In Chiado.", "They spoke of music.", "Go on."]
+
+
+def test_an_answer_of_gemini_is_one_message_with_its_calls_whenever_it_was_looked_at(tmp_path: Path) -> None:
+    """It is written first without them; what is set anew on a resume, and results that are told once more, say nothing."""
+    expected = ["Where is fado sung?", "Let me look.", "In Alfama.", "And opera?", "In Chiado."]
+    for cut in (len(GEMINI), 5, 6):
+        with chatledger.open("memory:") as ledger:
+            for number in (cut, len(GEMINI)):
+                gemini_file(tmp_path, as_bytes(GEMINI[:number]))
+                keep(ledger, tmp_path)
+            assert texts(ledger, GEMINI_CHAT) == expected
+            items = [
+                type(item.what).__name__
+                for message in ledger.get_messages(GEMINI_CHAT)
+                for item in items_of(message.form, message.data)
+            ]
+            assert items == ["Text", "Reasoning", "Text", "Call", "Result", "Text", "Text", "Text"]
+            assert len(ledger.list_branches(GEMINI_CHAT)) == (2 if cut == len(GEMINI) else 3)
+
+
+def test_a_list_of_gemini_that_has_something_new_stands_for_all_before_it(ledger: Ledger, tmp_path: Path) -> None:
+    summary = gemini_line("m10", "user", "They spoke of music.")
+    compacted = {"$set": {"messages": [summary, gemini_line("m11", "gemini", "Got it.")]}}
+    again = {"$set": {"messages": [summary, gemini_line("m11", "gemini", "Got it.")], "lastUpdated": "later"}}
+    rest = [compacted, gemini_line("m12", "user", "And theatre?"), again, gemini_line("m13", "gemini", "In Rossio.")]
+    gemini_file(tmp_path, as_bytes([*GEMINI, *rest]))
+    agent = tmp_path / f".gemini/tmp/trip/chats/{GEMINI_SESSION}/a1.jsonl"
+    agent.parent.mkdir()
+    agent.write_bytes(as_bytes(GEMINI))
+    keep(ledger, tmp_path)
+    chat = ledger.get_chat(GEMINI_CHAT)
+    sub = ledger.get_chat(f"gemini-cli/{GEMINI_SESSION}/a1")
+
+    assert chat is not None
+    assert texts(ledger, GEMINI_CHAT)[-3:] == ["They spoke of music.\nGot it.", "And theatre?", "In Rossio."]
+    assert [message.text for message in since_summary(whole_chain(ledger, chat))] == texts(ledger, GEMINI_CHAT)[-3:]
+    assert sub is not None
+    assert (sub.metadata or {})["parent"] == GEMINI_CHAT
 
 
 def test_commands_of_the_client_are_no_turns(ledger: Ledger, tmp_path: Path) -> None:

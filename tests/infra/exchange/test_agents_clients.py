@@ -61,6 +61,13 @@ def _pi_models(home: Path, url: str) -> None:
     (folder / "models.json").write_text(json.dumps({"providers": {"fake": provider}}))
 
 
+def _gemini_settings(home: Path, _url: str) -> None:
+    folder = home / ".gemini"
+    folder.mkdir(exist_ok=True)
+    (folder / "settings.json").write_text(json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}}))
+
+
+_GEMINI = ("-y", "-m", "gemini-2.5-flash", "-p")
 _PI = ("-p", "--provider", "fake", "--model", "m1")
 _CODEX = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
 _CLAUDE = ("-p", "--dangerously-skip-permissions")
@@ -83,6 +90,17 @@ CLIENTS: dict[str, Client] = {
         lambda prompt: ["codex", "exec", *_CODEX, prompt],
         lambda command, prompt: ["codex", "exec", *_CODEX, "resume", command[-1], prompt],
         "codex",
+    ),
+    "gemini-cli": Client(
+        _gemini_settings,
+        lambda url: {
+            "GEMINI_API_KEY": "made-up",
+            "GOOGLE_GEMINI_BASE_URL": url,
+            "GEMINI_CLI_TRUST_WORKSPACE": "true",
+        },
+        lambda prompt: ["gemini", *_GEMINI, prompt],
+        lambda command, prompt: [*command, *_GEMINI, prompt],
+        "gemini",
     ),
     "pi": Client(
         _pi_models,

@@ -16,6 +16,8 @@ from click.testing import CliRunner
 from tests.support.coding_agents import (
     CLAUDE,
     CODEX,
+    GEMINI,
+    GEMINI_SESSION,
     SESSION,
     THREAD,
     as_bytes,
@@ -23,6 +25,7 @@ from tests.support.coding_agents import (
     claude_file,
     codex_file,
     codex_line,
+    gemini_file,
 )
 
 from chatledger.infra.entrypoints.cli.app import cli
@@ -83,16 +86,26 @@ def test_sessions_are_kept_listed_and_written_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "target"), [(SESSION, "codex"), (THREAD, "claude"), (SESSION, "claude-code"), (THREAD, "codex")]
+    ("name", "target"),
+    [
+        (SESSION, "codex"),
+        (THREAD, "claude"),
+        (SESSION, "claude-code"),
+        (THREAD, "codex"),
+        (SESSION, "gemini"),
+        (GEMINI_SESSION, "codex"),
+        (GEMINI_SESSION, "gemini"),
+    ],
 )
 def test_what_an_agent_goes_on_from_has_the_whole_branch(tmp_path: Path, name: str, target: str) -> None:
     home = tmp_path / "home"
     claude_file(home, as_bytes(CLAUDE))
     codex_file(home, as_bytes(CODEX))
+    gemini_file(home, as_bytes(GEMINI))
     before = state_of(home)
     run(tmp_path, "keep")
     told = run(tmp_path, "resume", name, "--in", target, "--dry-run")
-    assert ("1 thought" in told) is (name == THREAD and target == "claude"), (
+    assert ("1 thought" in told) is ((name == THREAD and target != "codex") or (name == GEMINI_SESSION)), (
         "thoughts are for the provider that signed them"
     )
     assert state_of(home) == before
@@ -103,7 +116,7 @@ def test_what_an_agent_goes_on_from_has_the_whole_branch(tmp_path: Path, name: s
         text.find(part)
         for part in (
             "Where is fado sung?",
-            '"call_id"' if target == "codex" else "tool_use",
+            {"codex": '"call_id"', "gemini": '"toolCalls": [{'}.get(target, "tool_use"),
             "alfama.py",
             "In Alfama",
             "And opera?",
@@ -118,6 +131,9 @@ def test_what_an_agent_goes_on_from_has_the_whole_branch(tmp_path: Path, name: s
     if target == "codex":
         assert [line["type"] for line in lines[:3]] == ["session_meta", "response_item", "event_msg"]
         assert Path(answer["file"]).name.endswith(f"{lines[0]['payload']['id']}.jsonl")
+    elif target == "gemini":
+        assert answer["command"] == ["gemini", "--session-file", answer["file"]]
+        assert [line.get("type") for line in lines[1:4]] == ["user", "gemini", "gemini"]
     else:
         assert answer["command"] == ["claude", "--resume", answer["file"], "--fork-session"]
         assert [line["parentUuid"] for line in lines] == [None, *(line["uuid"] for line in lines[:-1])]
