@@ -13,7 +13,7 @@ from chatledger.domain.errors import ConfigurationError, CorruptStateError, Ledg
 
 from ..operating_system import OPEN_FLAGS, lock_file, read_at, write_at
 from .keys import number, to_number
-from .page_check import find_damage
+from .page_check import IS_KNOWN_LAYOUT, find_damage
 from .system_errors import explained, system_errors, unusable
 
 T = TypeVar("T")
@@ -113,8 +113,10 @@ class Environment:
         """Refuse a file that was cut short: touching what is mapped beyond its end would kill the process."""
         pages = self._env.info()["last_pgno"] + 1
         length = self.file.stat().st_size
-        if length < pages * self._env.stat()["psize"]:
-            msg = f"the file ends after {length:,} bytes, before its last page"
+        # A file ends before its last page also where that was freed before it was written.
+        is_short = length < pages * self._env.stat()["psize"]
+        if is_short and not (IS_KNOWN_LAYOUT and find_damage(self.file) is None):
+            msg = f"the file ends after {length:,} bytes, before pages that are in use"
             raise lmdb.CorruptedError(msg)
 
     def _check_pages(self) -> None:

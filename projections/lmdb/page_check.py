@@ -237,9 +237,7 @@ class _Check:
     def __init__(self, descriptor: int, snapshot: PageSnapshot) -> None:
         self._descriptor, self._snapshot = descriptor, snapshot
         self._bytes = snapshot.page_bytes
-        if (snapshot.last_page + 1) * self._bytes > os.fstat(descriptor).st_size:
-            msg = f"the file ends before its last page, {snapshot.last_page:,}"
-            raise PageError(msg)
+        self._present = os.fstat(descriptor).st_size // self._bytes
         self._used = bytearray(snapshot.last_page + 1)
         self._used[:2] = b"\1\1"  # the two snapshots
 
@@ -250,12 +248,16 @@ class _Check:
         free.run()
         for page, value in free.values:
             for number in parse_free_pages(page, value):
-                self.take(number)
+                self.take(number, is_free=True)
 
-    def take(self, number: int, count: int = 1) -> None:
+    def take(self, number: int, count: int = 1, *, is_free: bool = False) -> None:
         """Note that pages are in use. Raises `PageError` when they do not exist or something else uses them."""
         if not 2 <= number <= number + count - 1 <= self._snapshot.last_page:
             msg = f"page {number} does not exist, and something refers to it"
+            raise PageError(msg)
+        # Pages that were freed before they were written were never there: the file may end before the last page.
+        if number + count > self._present and not is_free:
+            msg = f"the file ends before page {number + count - 1:,}, which is in use"
             raise PageError(msg)
         if any(self._used[number : number + count]):
             msg = f"page {number} is used twice"

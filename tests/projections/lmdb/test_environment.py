@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import lmdb
 import pytest
 from tests.support.naive_index import ask, process
 
@@ -351,6 +352,25 @@ def test_closing_waits_for_readers(tmp_path: Path) -> None:
 
     assert (number(3), True) == (found, is_waiting)
     assert b"clean" == note(tmp_path)
+
+
+def test_a_file_that_ends_before_pages_that_are_free_is_whole(tmp_path: Path) -> None:
+    """What was freed in the transaction that made it is never written: reading a ledger at rest took that for damage."""
+    env = Environment(tmp_path)
+    put(env, 1)
+    table = table_of(env)
+
+    def change(txn: environment.Transaction) -> None:
+        txn.put(b"large", bytes(400_000), db=table)
+        txn.delete(b"large", db=table)
+
+    env.update(change)
+    env.close()
+    with lmdb.open(str(tmp_path), readonly=True, lock=False) as plain:
+        assert (tmp_path / "data.mdb").stat().st_size < plain.info()["last_pgno"] * plain.stat()["psize"]
+    again = Environment(tmp_path)
+    assert counted(again) == 1
+    again.close()
 
 
 def test_a_forked_child_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
