@@ -143,6 +143,7 @@ AREAS: Final = {
     "TimeTravelMethods": "Time travel",
     "ProofMethods": "Proof",
     "BundleMethods": "Bundles",
+    "SyncMethods": "Pulls",
     "BackupMethods": "Backups",
     "Ledger": "The ledger itself",
 }

@@ -155,7 +155,11 @@ class BundleMethods(ProofMethods):
         """
         ids = [sought_id(chat_id, "chat_id") for chat_id in ([chat_ids] if isinstance(chat_ids, str) else chat_ids)]
         anchor = self.anchor(key) if key is not None else anchor
-        entries = [entry for chat_id in dict.fromkeys(ids) if (entry := self._entry(chat_id, since, anchor)).count]
+        entries = [
+            entry
+            for chat_id in dict.fromkeys(ids)
+            if (entry := self._entry(chat_id, partial(_written_by, since), anchor)).count
+        ]
         if not entries:
             msg = f"nothing was written to {', '.join(ids) or 'no chat'} after position {since:,}"
             raise InvalidValueError(msg)
@@ -170,11 +174,7 @@ class BundleMethods(ProofMethods):
             raise ConfigurationError(msg) from error
         with stream:
             try:
-                stream.write(START)
-                stream.writelines(
-                    kind + len(body).to_bytes(_LENGTH_BYTES) + body
-                    for kind, body in self._all_frames(entries, anchor, redact)
-                )
+                self._write_bundle(stream, entries, anchor, redact)
                 stream.flush()
                 os.fsync(stream.fileno())
                 # The anchor and the events came from two places: whether they belong together shows only here.
@@ -183,9 +183,10 @@ class BundleMethods(ProofMethods):
                 path.unlink()
                 raise
 
-    def _entry(self, chat_id: str, since: int, anchor: Anchor | None) -> ChatEntry:
+    def _entry(self, chat_id: str, known: Callable[[StreamTree], int], anchor: Anchor | None = None) -> ChatEntry:
+        """The entry of a chat without those of its events that whoever takes it in has: `known` counts them."""
         with self._living(chat_id) as (_, tree):
-            before = bisect_right(range(tree.size), since, key=lambda number: tree.entry(number).position)
+            before = known(tree)
             count = tree.size - before
             proof = None if anchor is None or not count else anchor.proof(chat_id)
             return entry_of(
@@ -196,6 +197,18 @@ class BundleMethods(ProofMethods):
                 peaks=tree.peaks(before),
                 proof=proof,
             )
+
+    def _write_bundle(
+        self,
+        stream: IO[bytes],
+        entries: Sequence[ChatEntry],
+        anchor: Anchor | None = None,
+        redact: Callable[[Message], bool] | None = None,
+    ) -> None:
+        stream.write(START)
+        stream.writelines(
+            kind + len(body).to_bytes(_LENGTH_BYTES) + body for kind, body in self._all_frames(entries, anchor, redact)
+        )
 
     def _all_frames(
         self, entries: Sequence[ChatEntry], anchor: Anchor | None, redact: Callable[[Message], bool] | None
@@ -266,26 +279,35 @@ class BundleMethods(ProofMethods):
 
         Costs reading the file three times; for a file made with `since` also reading what its chats had before.
         """
+        self._store.whole("import_bundle")
+        with _opened(file) as stream:
+            return self._take_in(stream, public_key)[0]
+
+    def _take_in(
+        self, stream: IO[bytes], public_key: PemSource | None = None
+    ) -> tuple[list[AdoptedChat], BundleReport]:
+        """Check a bundle, and write what is new of it."""
         store = self._store.whole("import_bundle")
-        if self._store.redactor is not None:
+        if store.redactor is not None:
             msg = (
                 "this ledger takes secrets out of what comes in, and the events of a bundle cannot be changed: open it without "
                 "redact=, or import an export in place of the bundle"
             )
             raise InvalidValueError(msg)
-        with _opened(file) as stream:
-            entries, _ = read_manifest(_frames(stream))
-            stream.seek(0)
-            report = check_bundle_frames(_frames(stream), {entry.chat_id: self._base(entry) for entry in entries})
-            _check_signer(report.anchor, public_key)
-            report.check_whole()
-            added = self._added(_events(stream))
-            for chat_id, chat_events in groupby(_events(stream), _chat_of):
-                for batch in _batches(chat_events) if added[chat_id] else ():
-                    store.adopt(CHATS, chat_id, partial(_following, batch))
-        return [
+        entries, _ = read_manifest(_frames(stream))
+        stream.seek(0)
+        report = check_bundle_frames(_frames(stream), {entry.chat_id: self._base(entry) for entry in entries})
+        _check_signer(report.anchor, public_key)
+        report.check_whole()
+        added = self._added(_events(stream))
+        for chat_id, chat_events in groupby(_events(stream), _chat_of):
+            for batch in _batches(chat_events) if added[chat_id] else ():
+                store.adopt(CHATS, chat_id, partial(_following, batch))
+        store.erase_deleted()  # what the events that came say was deleted or redacted, and was here
+        adopted = [
             AdoptedChat(chat_id=chat_id, added=count or 0, is_deleted=count is None) for chat_id, count in added.items()
         ]
+        return adopted, report
 
     def _base(self, entry: ChatEntry) -> ReplayedChat:
         """The chat as it was before the events of a bundle, as far as it is here."""
@@ -331,6 +353,10 @@ class BundleMethods(ProofMethods):
                     raise _diverged(chat_id)
                 added[chat_id] = None if chat.tombstone is not None and chat.record is None and not count else count
         return added
+
+
+def _written_by(position: int, tree: StreamTree) -> int:
+    return bisect_right(range(tree.size), position, key=lambda number: tree.entry(number).position)
 
 
 def _events(stream: IO[bytes]) -> Iterator[EncodedEvent]:

@@ -81,6 +81,9 @@ class InterchangeMethods(LedgerPart):
         validate_links(chat)
         if chat_id is not None:
             chat = renamed(chat, check_id(chat_id, "chat_id"), {message.id: new_id() for message in chat.messages})
+        return self._import(chat, on_change)
+
+    def _import(self, chat: ImportedChat, on_change: OnChange) -> ImportResult:
         return _Import(self._store, chat, on_change).finish()
 
     def export_chat(self, chat_id: str) -> ImportedChat:

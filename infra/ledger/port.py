@@ -44,6 +44,7 @@ AdminTask = Literal[
     "holds",
     "import_bundle",
     "projections",
+    "pull",
     "rebuild",
     "release",
     "remove_retention",

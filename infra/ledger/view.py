@@ -9,7 +9,6 @@ from chatledger.domain.errors import LedgerClosedError
 from chatledger.domain.moments import Moment
 
 from .branches import BranchMethods, ForkMethods
-from .bundles import BundleMethods
 from .chats import ChatMethods
 from .checkpoints import AnnotationMethods, CheckpointMethods, VersionMethods
 from .holds import HoldMethods
@@ -29,6 +28,7 @@ from .runs import RunMethods
 from .saves import SaveMethods
 from .scopes.as_of import AsOfEvents, AsOfStore, find_point
 from .search import SearchMethods
+from .sync import SyncMethods
 from .thread_lists import ThreadMethods
 
 P = ParamSpec("P")
@@ -36,6 +36,7 @@ T = TypeVar("T")
 
 
 class LedgerMethods(
+    SyncMethods,
     ChatMethods,
     MessageMethods,
     BranchMethods,
@@ -55,7 +56,6 @@ class LedgerMethods(
     RowMethods,
     InterchangeMethods,
     LogMethods,
-    BundleMethods,
     PersonMethods,
     HoldMethods,
     RetentionMethods,

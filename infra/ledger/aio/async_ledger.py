@@ -346,6 +346,7 @@ class AsyncLedger(AwaitedReads):
     prove_growth = awaited(Ledger.prove_growth)
     bundle = awaited(Ledger.bundle)
     import_bundle = awaited(Ledger.import_bundle)
+    pull = awaited(Ledger.pull)
     backup = awaited(Ledger.backup)
 
     context = staticmethod(Ledger.context)

@@ -159,3 +159,25 @@ def test_a_directory_at_rest_proves(tmp_path: Path) -> None:
     ):
         result = run(*out, at=data)
         assert result.exit_code == 0, result.stderr
+
+
+def test_chats_travel(file: SqliteFile, tmp_path: Path) -> None:
+    """`push`, `pull` and `sync` between two locations; the second time there is nothing to do."""
+    place, other = ("--location", file.location), tmp_path / "office"
+    code, out, _ = at(file, "push", other, "a", "b")
+    assert (code, out.splitlines()[0]) == (0, "pushed: 2 chats compared, 2 differences.")
+    with chatledger.open(file.location) as here, chatledger.open(other) as there:
+        assert here.export_chat("a") == there.export_chat("a")
+        here.append("a", [user("here")])
+        there.append("a", [user("there")])
+    planned = ask("pull", file.location, "a", "--dry-run", at=other)["pulled"]["chats"]
+    assert [(chat["chat_id"], chat["outcome"]) for chat in planned] == [("a", "merged")]
+    assert "log/main" in run("pull", file.location, at=other).stdout
+    assert "1 difference." in run("sync", file.location, "--name", "home", "--own-name", "work", at=other).stdout
+    told = ask("sync", file.location, "--name", "home", "--own-name", "work", at=other)
+    assert (told["pulled"]["chats"], told["pushed"]["chats"]) == ([], [])
+    with chatledger.open(file.location) as here:
+        assert "work/main" in {branch.name for branch in here.list_branches("a")}
+    assert "same ledger" in fails(1, *place, "pull", file.location)
+    assert "no ledger" in fails(1, *place, "pull", tmp_path / "absent")
+    assert "all users" in fails(2, *place, "--as-user", "ada", "pull", str(other))

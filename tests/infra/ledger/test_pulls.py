@@ -1,0 +1,320 @@
+"""Pulls: what one ledger has and another lacks, taken over event by event, or merged where both went on; all come to have the same."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from itertools import count, permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.proof_world import fill
+from tests.support.soak import examples
+
+import chatledger
+from chatledger import ANY, Ledger, assistant, user
+from chatledger.admin import Pulled
+from chatledger.errors import AccessDeniedError, ChatledgerError, InvalidValueError, MessageConflictError
+
+LARGE = "leeks " * 60_000
+
+
+@pytest.fixture
+def laptop() -> Iterator[Ledger]:
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("trip", "ada", title="Lisbon")
+        ledger.append("trip", [user("Where?", id="m1"), assistant("Lisbon.", id="m2")])
+        yield ledger
+
+
+@pytest.fixture
+def office(laptop: Ledger) -> Iterator[Ledger]:
+    """A ledger that has what the laptop has."""
+    with chatledger.open("memory:") as ledger:
+        ledger.pull(laptop, name="laptop")
+        yield ledger
+
+
+def outcomes(pulled: Pulled) -> dict[str, str]:
+    return {chat.chat_id: chat.outcome for chat in pulled.chats}
+
+
+def heads(ledger: Ledger, chat_id: str = "trip") -> dict[str, str | None]:
+    return {branch.name: branch.head_message_id for branch in ledger.graph(chat_id).branches}
+
+
+def chain(ledger: Ledger, chat_id: str = "trip") -> list[tuple[int, bytes]]:
+    return [(event.version, event.hash) for event in ledger.history(chat_id)]
+
+
+def test_chats_of_all_kinds_come_with_ids_times_and_hashes() -> None:
+    """Also one that was begun anew, redacted messages and large data; a repeated pull has nothing to do."""
+    with chatledger.open("memory:") as laptop, chatledger.open("memory:") as office:
+        fill(laptop, chats="ab", messages=3)
+        laptop.create_chat("big", "ada")
+        laptop.append("big", [user(LARGE, id="l1"), user("secret", id="l2")])
+        laptop.redact("l2")
+        pulled = office.pull(laptop, name="laptop")
+        assert outcomes(pulled) == dict.fromkeys(["a", "b", "big", "gone", "last"], "new")
+        assert pulled.compared == 5
+        for chat_id in outcomes(pulled):
+            assert office.export_chat(chat_id) == laptop.export_chat(chat_id)
+            assert chain(office, chat_id) == chain(laptop, chat_id)
+        office.verify()
+        assert office.pull(laptop, name="laptop").chats == ()
+        assert laptop.pull(office, name="office").chats == ()
+
+
+def test_a_chat_that_only_the_other_went_on_with_is_continued(laptop: Ledger, office: Ledger) -> None:
+    laptop.append("trip", [user("When?", id="m3")])
+    (planned,) = office.pull(laptop, name="laptop", dry_run=True).chats
+    assert (planned.outcome, planned.events) == ("continued", 1)
+    assert len(office.get_messages("trip")) == 2
+    (chat,) = office.pull(laptop, name="laptop").chats
+    assert (chat.outcome, chat.events, chat.messages) == ("continued", 1, 1)
+    assert chat.tip == list(laptop.history("trip"))[-1].hash.hex()
+    assert chain(office) == chain(laptop)
+    assert laptop.pull(office, name="office").chats == ()
+
+
+def test_where_both_went_on_nothing_is_lost_and_nobody_wins(laptop: Ledger, office: Ledger) -> None:
+    laptop.append("trip", [user("By train?", id="l1")])
+    laptop.set_checkpoint("trip", "asked", "l1")
+    laptop.create_branch("trip", "cheap", "m2")
+    laptop.append("trip", [user("By bus?", id="l2")], branch="cheap")
+    office.append("trip", [user("By plane?", id="o1")])
+    (chat,) = office.pull(laptop, name="laptop").chats
+    assert (chat.outcome, chat.messages, set(chat.branches)) == ("merged", 2, {"laptop/main", "cheap"})
+    assert heads(office) == {"main": "o1", "laptop/main": "l1", "cheap": "l2"}
+    assert office.get_checkpoint("trip", "asked").message_id == "l1"
+    assert outcomes(laptop.pull(office, name="office")) == {"trip": "merged"}
+    assert heads(laptop) == {"main": "l1", "office/main": "o1", "cheap": "l2"}
+    assert (office.pull(laptop, name="laptop").chats, laptop.pull(office, name="office").chats) == ((), ())
+
+    laptop.append("trip", [assistant("Yes.", id="l3")])
+    (chat,) = office.pull(laptop, name="laptop").chats
+    assert (chat.messages, chat.branches) == (1, ("laptop/main",)), "it goes on where it was"
+    assert heads(office)["laptop/main"] == "l3"
+    office.verify()
+
+
+def test_a_branch_that_only_the_other_went_on_with_moves_on(laptop: Ledger, office: Ledger) -> None:
+    laptop.update_chat("trip", title="Porto")
+    office.append("trip", [user("When?", id="o1")])
+    (chat,) = laptop.pull(office, name="office").chats
+    assert (chat.outcome, chat.branches) == ("merged", ("main",))
+    assert heads(laptop) == {"main": "o1"}
+    assert laptop.get_chat("trip").title == "Porto", "what is here stays"
+
+
+def test_a_branch_that_was_set_back_after_it_came_keeps_both_ends(laptop: Ledger, office: Ledger) -> None:
+    office.append("trip", [user("o", id="o1")])
+    laptop.append("trip", [user("l", id="l1")])
+    office.pull(laptop, name="laptop")
+    laptop.move_head("trip", "main", "m2", expected=ANY)
+    laptop.append("trip", [user("another", id="l2")])
+    (chat,) = office.pull(laptop, name="laptop").chats
+    assert chat.branches == ("laptop/main-2",)
+    assert heads(office) == {"main": "o1", "laptop/main": "l1", "laptop/main-2": "l2"}
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["continued", "merged"])
+@pytest.mark.parametrize("keep", [None, "gone"])
+def test_what_was_redacted_there_is_redacted_here(
+    laptop: Ledger, tmp_path: Path, *, goes_on: bool, keep: str | None
+) -> None:
+    location = f"sqlite:///{tmp_path}/office.db"
+    with chatledger.open(location) as office:
+        laptop.append("trip", [user("my card is 4711", id="m3")])
+        office.pull(laptop, name="laptop")
+        if goes_on:
+            office.append("trip", [user("o", id="o1")])
+        laptop.redact("m3", keep=keep, reason="a card")
+        assert outcomes(office.pull(laptop, name="laptop")) == {"trip": "merged" if goes_on else "continued"}
+        message = office.get_message("m3")
+        assert message.redacted is not None
+        assert (message.redacted.reason, message.text) == ("a card", keep or "[redacted]")
+        assert office.pull(laptop, name="laptop").chats == ()
+        office.wait_erased()
+        office.verify()
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or b"card is 4711" not in path.read_bytes(), path
+
+
+def test_what_was_redacted_here_stays_redacted(laptop: Ledger, office: Ledger) -> None:
+    office.redact("m1")
+    laptop.append("trip", [user("l", id="l1")])
+    assert outcomes(office.pull(laptop, name="laptop")) == {"trip": "merged"}
+    assert office.get_message("m1").data is None
+    assert heads(office) == {"main": "l1"}
+
+
+def test_deletions_travel_and_win(laptop: Ledger, office: Ledger) -> None:
+    office.append("trip", [user("o", id="o1")])
+    laptop.delete_chat("trip")
+    assert outcomes(laptop.pull(office, name="office")) == {"trip": "left"}
+    assert laptop.get_chat("trip") is None
+    assert outcomes(office.pull(laptop, name="laptop")) == {"trip": "deleted"}
+    assert office.get_chat("trip") is None
+    assert (office.pull(laptop, name="laptop").chats, laptop.pull(office, name="office").chats) == ((), ())
+
+
+def test_a_chat_of_the_same_id_that_was_begun_after_the_deletion_is_another_one(laptop: Ledger, office: Ledger) -> None:
+    laptop.delete_chat("trip")
+    with chatledger.open("memory:") as other:
+        other.create_chat("trip", "ben")
+        assert other.pull(laptop, name="laptop").chats == ()
+        assert other.get_chat("trip") is not None
+    laptop.create_chat("trip", "ada", title="Anew")
+    laptop.append("trip", [user("again", id="n1")])
+    office.append("trip", [user("o", id="o1")])
+    assert outcomes(laptop.pull(office, name="office")) == {"trip": "left"}
+    assert outcomes(office.pull(laptop, name="laptop")) == {"trip": "replaced"}
+    assert [message.id for message in office.get_messages("trip")] == ["n1"]
+    assert (office.pull(laptop, name="laptop").chats, laptop.pull(office, name="office").chats) == ((), ())
+
+
+def test_a_legal_hold_keeps_what_was_deleted_there(laptop: Ledger, office: Ledger) -> None:
+    office.hold("chat", "trip", reason="a case")
+    laptop.delete_chat("trip")
+    assert outcomes(office.pull(laptop, name="laptop")) == {"trip": "held"}
+    assert office.get_chat("trip") is not None
+
+
+def test_what_a_user_may_not_see_does_not_travel(laptop: Ledger) -> None:
+    laptop.create_chat("secret", "ben")
+    with chatledger.open("memory:") as office:
+        assert outcomes(office.pull(laptop.for_user("ada"), name="laptop")) == {"trip": "new"}
+        office.create_chat("mine", "ada")
+        assert office.pull(laptop.for_user("ada"), name="laptop").chats == ()
+        with pytest.raises(AccessDeniedError):
+            office.for_user("ada").pull(laptop, name="laptop")
+
+
+def test_only_the_named_chats_are_pulled(laptop: Ledger) -> None:
+    laptop.create_chat("other", "ada")
+    with chatledger.open("memory:") as office:
+        assert outcomes(office.pull(laptop, name="laptop", chat_ids=["trip", "absent"])) == {"trip": "new"}
+        assert office.get_chat("other") is None
+
+
+def test_a_ledger_does_not_pull_from_itself_or_without_a_name(laptop: Ledger, office: Ledger) -> None:
+    with pytest.raises(InvalidValueError, match="the same ledger"):
+        laptop.pull(laptop.for_user("ada"), name="me")
+    with pytest.raises(InvalidValueError):
+        office.pull(laptop, name="")
+
+
+def test_a_message_that_another_chat_has_is_refused(laptop: Ledger) -> None:
+    with chatledger.open("memory:") as office:
+        office.create_chat("else", "ada")
+        office.append("else", [user("mine", id="m2")])
+        with pytest.raises(MessageConflictError, match="m2"):
+            office.pull(laptop, name="laptop")
+        assert office.get_chat("trip") is None
+
+
+def test_a_ledger_at_rest_has_no_events_to_pull(tmp_path: Path) -> None:
+    location = f"sqlite:///{tmp_path}/a.db"
+    with chatledger.open(location) as laptop:
+        laptop.create_chat("trip", "ada")
+        laptop.append("trip", [user(LARGE, id="m1")])
+    with chatledger.open(location, read_only=True) as laptop, chatledger.open("memory:") as office:
+        with pytest.raises(AccessDeniedError, match="read_only"):
+            office.pull(laptop, name="laptop")
+        assert office.list_chats() == []
+
+
+@pytest.mark.anyio
+async def test_an_async_ledger_pulls(laptop: Ledger) -> None:
+    async with chatledger.open_async("memory:") as office:
+        assert outcomes(await office.pull(laptop, name="laptop")) == {"trip": "new"}
+
+
+LEDGERS = ("a", "b", "c")
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(LEDGERS),
+        st.sampled_from(["append", "append", "fork", "rewind", "redact", "title", "pull", "pull", "delete"]),
+        st.integers(0, 9),
+    ),
+    max_size=14,
+)
+
+
+@settings(max_examples=examples(500), deadline=None)
+@given(steps, st.permutations(list(permutations(LEDGERS, 2))))
+def test_all_come_to_have_the_same(steps: list[tuple[str, str, int]], order: list[tuple[str, str]]) -> None:
+    """Any edits of three ledgers, and any pulls between; then pulls until nothing changes: the same messages, and the same ends."""
+    with ExitStack() as stack:
+        ledgers = {name: stack.enter_context(closing(chatledger.open("memory:"))) for name in LEDGERS}
+        ledgers["a"].create_chat("x", "ada")
+        ledgers["a"].append("x", [user("start", id="m0")])
+        for name in LEDGERS[1:]:
+            ledgers[name].pull(ledgers["a"], name="a")
+        numbers = count(1)
+        for name, step, number in steps:
+            edit(ledgers, name, step, number, numbers)
+        for _ in range(8):
+            changed = [ledgers[to].pull(ledgers[source], name=source).chats for to, source in order]
+            if not any(changed):
+                break
+        else:
+            pytest.fail(f"it comes to no end: {changed}")
+        told = [what_is_told(ledger) for ledger in ledgers.values()]
+        assert told[0] == told[1] == told[2]
+        for ledger in ledgers.values():
+            ledger.verify()
+
+
+def edit(ledgers: dict[str, Ledger], name: str, step: str, number: int, numbers: Iterator[int]) -> None:
+    ledger = ledgers[name]
+    nodes = ledger.graph("x").nodes
+    if step == "pull":
+        source = LEDGERS[(LEDGERS.index(name) + 1 + number % 2) % 3]
+        ledger.pull(ledgers[source], name=source)
+    elif not nodes:
+        return
+    elif step == "append":
+        ledger.append("x", [user("text", id=f"{name}{next(numbers)}")])
+    elif step == "fork":
+        branch = f"{name}{next(numbers)}"
+        ledger.create_branch("x", branch, nodes[number % len(nodes)].id)
+        ledger.append("x", [user("fork", id=f"{branch}-m")], branch=branch)
+    elif step == "rewind":
+        ledger.move_head("x", "main", nodes[number % len(nodes)].id, expected=ANY)
+    elif step == "redact":
+        ledger.redact(nodes[number % len(nodes)].id)
+    elif step == "title":
+        ledger.update_chat("x", title=f"title {number}")
+    elif step == "delete" and number == 0:
+        ledger.delete_chat("x")
+
+
+def what_is_told(ledger: Ledger) -> Any:
+    """The messages of a chat, and the ends of its branches that no other branch goes on from."""
+    graph = ledger.graph("x")
+    parents = {node.id: node.parent_id for node in graph.nodes}
+    inner: set[str | None] = set()
+    ends = {branch.head_message_id for branch in graph.branches}
+    for end in ends:
+        at = None if end is None else parents[end]
+        while at is not None:
+            inner.add(at)
+            at = parents[at]
+    said = (
+        {}
+        if ledger.get_chat("x") is None
+        else {each.id: (each.parent_id, each.data) for each in ledger.export_chat("x").messages}
+    )
+    return said, ends - inner
+
+
+def test_errors_are_of_the_ledger(laptop: Ledger) -> None:
+    """A closed source is said in words."""
+    with chatledger.open("memory:") as office:
+        other = chatledger.open("memory:")
+        other.close()
+        with pytest.raises(ChatledgerError, match="closed"):
+            office.pull(other, name="other")
