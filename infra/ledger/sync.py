@@ -57,7 +57,7 @@ class PulledChat(Value, frozen=True, kw_only=True):
     tip: str = ""
 
 
-class Pulled(Value, frozen=True, kw_only=True):
+class PullReport(Value, frozen=True, kw_only=True):
     """
     What a pull did.
 
@@ -83,7 +83,7 @@ class SyncMethods(ChatMethods, InterchangeMethods, BundleMethods):
 
     def pull(
         self, source: "SyncMethods", *, name: str, chat_ids: Sequence[str] | None = None, dry_run: bool = False
-    ) -> Pulled:
+    ) -> PullReport:
         """
         Take over what another ledger has of chats and this one lacks. Repeating changes nothing, and `source` is only read.
 
@@ -137,7 +137,7 @@ class SyncMethods(ChatMethods, InterchangeMethods, BundleMethods):
             elif (settled := self._settle(source, name, chat_id, difference)) is not None:
                 pulled.append(settled)
         pulled += self._continue(source, waiting)
-        return Pulled(compared=len(theirs), chats=tuple(sorted(pulled, key=lambda chat: chat.chat_id)))
+        return PullReport(compared=len(theirs), chats=tuple(sorted(pulled, key=lambda chat: chat.chat_id)))
 
     def _heads(self, chat_ids: Sequence[str] | None) -> dict[str, tuple[int, bytes]]:
         """Return the version and the hash of the last event of each living chat."""

@@ -17,7 +17,7 @@ from chatledger.infra.admin.replicas import ReplicaDamage, ReplicaSetAside, comp
 from chatledger.infra.ledger.bundles import AdoptedChat, check_bundle
 from chatledger.infra.ledger.persons import check_receipt
 from chatledger.infra.ledger.proof import check_message_proof
-from chatledger.infra.ledger.sync import Pulled, PulledChat
+from chatledger.infra.ledger.sync import PulledChat, PullReport
 from chatledger.infra.log.nats_server.launcher import ServerBinary
 from chatledger.infra.store.backup.manifest import Backup
 from chatledger.infra.store.quarantine import QuarantinedStream
@@ -42,7 +42,7 @@ __all__ = [
     "LostEvents",
     "Mention",
     "MessageProof",
-    "Pulled",
+    "PullReport",
     "PulledChat",
     "QuarantinedStream",
     "Repair",

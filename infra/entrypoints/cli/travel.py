@@ -12,7 +12,7 @@ from .options import GlobalOptions, complete_chat, ledger_at, ledger_options
 from .output import count, fields_of, print_json, print_text
 
 if TYPE_CHECKING:
-    from ...ledger.sync import Pulled
+    from ...ledger.sync import PullReport
 
 _OTHER = click.argument("other", metavar="LOCATION")
 _CHATS = click.argument("chat_ids", metavar="[CHAT]...", nargs=-1, shell_complete=complete_chat)
@@ -101,7 +101,7 @@ def _name_of(location: str) -> str:
     return last.removesuffix(".db") or location
 
 
-def _print(settings: GlobalOptions, pulls: "dict[str, Pulled]", *, dry_run: bool = False) -> None:
+def _print(settings: GlobalOptions, pulls: "dict[str, PullReport]", *, dry_run: bool = False) -> None:
     if settings.as_json:
         print_json({way: fields_of(pulled) for way, pulled in pulls.items()})
         return

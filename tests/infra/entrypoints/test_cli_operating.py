@@ -490,7 +490,7 @@ def test_a_server_without_jetstream(tmp_path: Path) -> None:
         with pytest.raises(
             LogUnavailableError, match="has no JetStream, which keeps the log: start it with --jetstream"
         ):
-            require_jetstream(lambda: Endpoint(urls=(url,)), "x", timeout_s=0.4)
+            require_jetstream(lambda: Endpoint(urls=(url,)), "x", timeout_s=2)
     finally:
         process.terminate()
         process.wait(30)

@@ -706,7 +706,7 @@ def test_a_server_with_small_messages_gets_small_batches(tmp_path: Path, monkeyp
 
 def test_a_flush_waits_for_what_was_written_before_it(memory: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for what others write meanwhile, or it would never end."""
-    monkeypatch.setattr(pump, "_GIVE_UP_S", 1.0)
+    monkeypatch.setattr(pump, "_GIVE_UP_S", 20.0)
     monkeypatch.setattr(pump, "PAUSE_S", 0.02)
     with memory.live("c") as answer:
         is_over = threading.Event()

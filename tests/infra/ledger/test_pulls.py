@@ -14,7 +14,7 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import ANY, Ledger, assistant, user
-from chatledger.admin import Pulled
+from chatledger.admin import PullReport
 from chatledger.errors import AccessDeniedError, ChatledgerError, InvalidValueError, MessageConflictError
 
 LARGE = "leeks " * 60_000
@@ -36,7 +36,7 @@ def office(laptop: Ledger) -> Iterator[Ledger]:
         yield ledger
 
 
-def outcomes(pulled: Pulled) -> dict[str, str]:
+def outcomes(pulled: PullReport) -> dict[str, str]:
     return {chat.chat_id: chat.outcome for chat in pulled.chats}
 
 
