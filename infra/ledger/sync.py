@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain, count
 from tempfile import SpooledTemporaryFile
 from typing import Any, Final, Literal, NamedTuple
@@ -17,6 +18,7 @@ from chatledger.domain.proof.bundle import ChatEntry
 from chatledger.domain.values import RedactionCause
 from chatledger.domain.wire import Value
 from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.log.stream_trees import StreamTree
 
 from ..store.commands import ChatsToRead
 from .bundles import BundleMethods
@@ -187,7 +189,7 @@ class SyncMethods(ChatMethods, InterchangeMethods, BundleMethods):
         entries: list[ChatEntry] = []
         for chat_id, difference in chats:
             with suppress(ChatNotFoundError):  # deleted there meanwhile
-                entries.append(source._entry(chat_id, lambda _tree, known=difference.known: known))  # noqa: SLF001
+                entries.append(source._entry(chat_id, partial(_known, difference)))  # noqa: SLF001
         if not entries:
             return
         with SpooledTemporaryFile(_IN_MEMORY) as file:
@@ -231,26 +233,25 @@ class SyncMethods(ChatMethods, InterchangeMethods, BundleMethods):
 
     def _redact_as(self, theirs: ImportedChat) -> bool:
         """Redact the messages that were redacted there; whether there were any that were not here."""
-        by_reason: dict[tuple[str | None, RedactionCause], dict[str, Any]] = {}
+        kept: dict[str, Any] = {}
+        by_reason: dict[tuple[str | None, RedactionCause], list[str]] = {}
         with self._store.snapshot(ChatsToRead(theirs.id)) as snapshot:
             chat = snapshot.chat(theirs.id)
             for message in theirs.messages:
                 redaction = redaction_in(message.notes)
-                if redaction is not None:
-                    ours = chat.message(message.id)
-                    if ours is not None and ours.redacted is None:
-                        kept = by_reason.setdefault((redaction.reason, redaction.cause), {})
-                        kept[message.id] = message.data
-        for (reason, cause), kept in by_reason.items():
+                ours = None if redaction is None else chat.message(message.id)
+                if redaction is not None and ours is not None and ours.redacted is None:
+                    kept[message.id] = message.data
+                    by_reason.setdefault((redaction.reason, redaction.cause), []).append(message.id)
+        for (reason, cause), ids in by_reason.items():
             redact_messages(
-                self._store,
-                list(kept),
-                lambda message, kept=kept: kept.get(message.id),
-                reason=reason,
-                cause=cause,
-                copies=False,
+                self._store, ids, lambda message: kept.get(message.id), reason=reason, cause=cause, copies=False
             )
-        return bool(by_reason)
+        return bool(kept)
+
+
+def _known(difference: _Difference, _tree: StreamTree) -> int:
+    return difference.known
 
 
 def _began(chat: IndexedChat) -> int | None:
