@@ -4,7 +4,6 @@ python read_ledger.py BACKUP [ID:BASE64 of a key ...] > FILE
 """
 
 import json
-import struct
 import sys
 import zlib
 from base64 import b64decode
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+import zstandard
 
 SEGMENT_HEADER, ZSTD_MAGIC = b"chatledger-segment/1\n", b"\x28\xb5\x2f\xfd"
 NOTHING, DIGEST, SALT = b"\xc0", b"\xc4\x20", b"\xc4\x10"  # how slots begin; one with content is an array with a salt
@@ -21,8 +21,8 @@ MESSAGE = "id parent_id created_at name type form agent_id reply_to copied_from"
 ANNOTATION = {"stale": False, "replaced_by": None, "hidden": False, "metadata": {}}
 RUN = """id run_id thread_id assistant_id runtime trigger_message_id references message_id checkpoint_id status
 created_at updated_at repeats regeneration_id metadata""".split()
+RUN = dict.fromkeys(RUN) | {"runtime": "python", "metadata": {}}  # with what is left out
 REGENERATION = "id edited_message_id new_message_id runs approved created_at carries".split()
-Values, Large, Part = dict[str, Any], dict[bytes, bytes], list[bytes]  # large data by digest; structure, who, what
 
 
 def check(is_so: object, otherwise: str) -> None:
@@ -30,7 +30,7 @@ def check(is_so: object, otherwise: str) -> None:
         raise ValueError(otherwise)
 
 
-def unpack(packed: bytes, large: Large) -> Any:
+def unpack(packed: bytes, large: dict) -> Any:
     """Decode msgpack, and what it has no form for, given the large data that it may refer to."""
 
     def extension(code: int, raw: bytes) -> Any:
@@ -45,20 +45,14 @@ def unpack(packed: bytes, large: Large) -> Any:
     return msgpack.unpackb(packed, strict_map_key=False, ext_hook=extension)
 
 
-def read_file(folder: Path, entry: Values) -> bytes:
-    content = (folder / entry["file"]).read_bytes()
-    is_same = (len(content), sha256(content).hexdigest()) == (entry["size"], entry["sha256"])
-    check(is_same, f"size or digest of {entry['file']} is not that in the manifest")
-    return content
-
-
-def read_frames(folder: Path, segments: list[Values]) -> Any:
+def read_frames(folder: Path, segments: list[dict]) -> Any:
     last = 0
     for segment in segments:
-        content, at, positions = read_file(folder, segment), len(SEGMENT_HEADER), []
-        check(content.startswith(SEGMENT_HEADER), f"{segment['file']} is no segment")
+        content, at, positions = (folder / segment["file"]).read_bytes(), len(SEGMENT_HEADER), []
+        is_same = content.startswith(SEGMENT_HEADER) and sha256(content).hexdigest() == segment["sha256"]
+        check(is_same, f"{segment['file']} is no segment, or has another digest than the manifest says")
         while at < len(content):
-            length, checksum = struct.unpack_from(">II", content, at)
+            length, checksum = (int.from_bytes(content[start : start + 4], "big") for start in (at, at + 4))
             packed, at = content[at + 8 : at + 8 + length], at + 8 + length
             check(zlib.crc32(packed) == checksum, f"a frame of {segment['file']} is damaged before byte {at}")
             frame = unpack(packed, {})[:5]
@@ -69,28 +63,19 @@ def read_frames(folder: Path, segments: list[Values]) -> Any:
         check(is_whole, f"the manifest has other positions of {segment['file']}")
 
 
-def unwrap(place: list[Any], record: bytes, keys: dict[str, bytes]) -> tuple[bytes, Large]:
-    """Return the bytes of an event, and its large data."""
-    stream, version, topic = place
-    if record[:2] == b"\xc1E":  # what stands before the nonce is authenticated with it, and its place
+def read_event(stream: str, version: int, topic: str, record: bytes, keys: dict[str, bytes]) -> tuple[Any, ...]:
+    """Return the head of an event, its messages, its hash, and its large data by digest."""
+    if record[:2] == b"\xc1E":  # what stands before the nonce is authenticated with it, and the place
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce, key_id = 3 + record[2], record[3 : 3 + record[2]].decode()
         check(key_id in keys, f"the key {key_id!r} is missing, give it as ID:BASE64")
-        named = b"".join(b"%d:%b" % (len(name), name) for name in (stream.encode(), topic.encode())) + b"%d" % version
-        sealed, authenticated = record[nonce + 12 :], record[:nonce] + named
-        record = AESGCM(keys[key_id]).decrypt(record[nonce : nonce + 12], sealed, authenticated)
+        place = b"".join(b"%d:%b" % (len(name), name) for name in (stream.encode(), topic.encode())) + b"%d" % version
+        record = AESGCM(keys[key_id]).decrypt(record[nonce : nonce + 12], record[nonce + 12 :], record[:nonce] + place)
     if record[:2] == b"\xc1Z":
-        import zstandard
-
         check(zlib.crc32(record[6:]) == int.from_bytes(record[2:6], "little"), "the compressed record is damaged")
         record = zstandard.ZstdDecompressor().decompressobj().decompress(ZSTD_MAGIC + record[6:])
     event, large = unpack(record[2:], {})[:2] if record[:2] == b"\xc1L" else (record, [])
-    return event, {sha256(data).digest(): data for data in large}
-
-
-def split_event(event: bytes) -> tuple[Part, list[Part]]:
-    """Cut an event into its head and its messages, in the one form that it can have."""
     unpacker = msgpack.Unpacker(max_buffer_size=0)
     unpacker.feed(event)
 
@@ -104,47 +89,38 @@ def split_event(event: bytes) -> tuple[Part, list[Part]]:
     parts = [[take() for _ in range(unpacker.read_array_header())] for _ in range(unpacker.read_array_header())]
     header = b"\x93\x02\x93" + b"".join(head) + msgpack.Packer().pack_array_header(len(parts))
     check(header + b"".join(b"\x93" + b"".join(part) for part in parts) == event, "the event has another form")
-    return head, parts
+    leaves = []
+    for structure, *slots in (head, *parts):  # of a slot with content the hash covers the commitment
+        covered = [DIGEST + sha256(slot).digest() if slot[1:3] == SALT else slot for slot in slots]
+        check(all(slot == NOTHING or slot[:2] == DIGEST for slot in covered), "a slot begins with something else")
+        leaves.append(sha256(b"\x10" + structure + b"".join(covered)).digest())
+    nodes = leaves[1:] or [sha256().digest()]
+    while len(nodes) > 1:  # this makes the shape of RFC 9162: a node without a neighbour moves up as it is
+        pairs = [nodes[at : at + 2] for at in range(0, len(nodes), 2)]
+        nodes = [sha256(b"\x11" + b"".join(pair)).digest() if len(pair) == 2 else pair[0] for pair in pairs]
+    digest = sha256(b"\x12" + leaves[0] + len(parts).to_bytes(4, "big") + nodes[0]).digest()
+    return head, parts, digest, {sha256(data).digest(): data for data in large}
 
 
-def hash_event(head: Part, parts: list[Part]) -> bytes:
-    """Return the hash of an event. Of content it covers the commitments."""
-
-    def leaf(part: Part) -> bytes:
-        slots = [DIGEST + sha256(slot).digest() if slot[1:3] == SALT else slot for slot in part[1:]]
-        check(all(slot == NOTHING or slot[:2] == DIGEST for slot in slots), "a slot begins with something else")
-        return sha256(b"\x10" + part[0] + b"".join(slots)).digest()
-
-    def root(leaves: list[bytes]) -> bytes:
-        if len(leaves) < 2:
-            return leaves[0] if leaves else sha256().digest()
-        left = 1 << (len(leaves) - 1).bit_length() - 1  # the largest power of two that leaves some
-        return sha256(b"\x11" + root(leaves[:left]) + root(leaves[left:])).digest()
-
-    return sha256(b"\x12" + leaf(head) + len(parts).to_bytes(4, "big") + root([leaf(part) for part in parts])).digest()
-
-
-def content_of(slot: bytes, large: Large) -> list[Any]:
+def content_of(slot: bytes, large: dict) -> list[Any]:
     """Return the values of a slot. What was left out or taken away reads as None."""
     return (unpack(slot, large)[1:] if slot[1:3] == SALT else []) + [None] * 5
 
 
-def replay(chats: dict[str, Values], head: Part, parts: list[Part], large: Large) -> None:
+def replay(chats: dict[str, dict], head: list[bytes], parts: list[list[bytes]], large: dict) -> None:
     """Do to the chats what an event says. Kinds that are not known are passed over."""
-    topic, stream, _, _, time, _, _, *ids = unpack(head[0], large) + [None] * 8
-    actor, content, chat, last = content_of(head[1], large)[0], content_of(head[2], large), chats.get(stream), None
+    topic, stream, _, _, time, _, _, *ids = unpack(head[0], {}) + [None] * 8
+    content, chat, last = content_of(head[2], large), chats.get(stream), None
     if topic == "chat_created/2":
         at = time if ids[1] is None else ids[1]
         info = dict(zip(("user_id", "title", "metadata"), content)) | {"id": stream, "members": {}}
         info |= {"created_at": at, "updated_at": max(at, time if ids[3] is None else ids[3]), "expires_at": ids[2]}
         main = {"id": ids[0], "name": "main", "head_message_id": None, "created_at": at if ids[4] is None else ids[4]}
         chats[stream] = {kind: {} for kind in KINDS} | {"chat": info, "active": 0, "branch": {0: main}}
-    elif topic == "chat_deleted/2":
-        chats.pop(stream, None)
     elif chat and topic == "message_appended/2":
         for structure, who, what in parts:
-            message = dict(zip(MESSAGE, unpack(structure, large) + [None] * 9)) | {"annotation": None}
-            message |= dict(zip(("sender_id", "data", "notes"), content_of(who, large)[:1] + content_of(what, large)))
+            message = dict(zip(MESSAGE, unpack(structure, {}) + [None] * 9)) | {"annotation": None}
+            message |= dict(zip(("sender_id", "data", "notes"), content_of(who, {})[:1] + content_of(what, large)))
             message["created_at"] = time if message["created_at"] is None else message["created_at"]
             message["parent_id"] = last if message["parent_id"] == 0 else message["parent_id"]
             chat["message"][last := message["id"]] = message
@@ -152,29 +128,31 @@ def replay(chats: dict[str, Values], head: Part, parts: list[Part], large: Large
             chat["branch"][ids[0]]["head_message_id"] = last if ids[2] == 0 else ids[2]
         chat["chat"]["updated_at"] = max(chat["chat"]["updated_at"], time if ids[3] is None else ids[3])
     elif chat and topic == "content_redacted/2":
-        slots, text = [slot for _, of_event in ids[1] for slot in of_event], content[0]
-        why = {"at": time, "by": actor, "reason": content[1], "cause": None if ids[2] == "request" else ids[2]}
+        (text, reason), slots = content[:2], [slot for _, of_event in ids[1] for slot in of_event]
+        why = {"at": time, "by": content_of(head[1], {})[0], "reason": reason}
+        why = {key: why[key] for key in why if why[key] is not None} | (
+            {} if ids[2] == "request" else {"cause": ids[2]}
+        )
         for message in (chat["message"][message_id] for message_id in ids[0]):
             if all(slot % 2 for slot in slots):
-                redacted = {key: value for key, value in why.items() if value is not None}
                 form = None if text is None or isinstance(text, str) else message["form"]
-                message |= {"data": text, "notes": {"chatledger": {"redacted": redacted}}, "form": form}
-            else:  # the text is a pseudonym: of the sender, or of who redacted the message
-                is_sender = max(slots) > 1
-                named = message if is_sender else message["notes"]["chatledger"]["redacted"]
-                named["sender_id" if is_sender else "by"] = text
+                message |= {"data": text, "notes": {"chatledger": {"redacted": why.copy()}}, "form": form}
+            elif max(slots) > 1:  # the text is a pseudonym: of the sender, or of who redacted the message
+                message["sender_id"] = text
+            else:
+                message["notes"]["chatledger"]["redacted"]["by"] = text
     elif chat:
         change(chat, topic.removesuffix("/2"), time, ids, content)
 
 
-def change(chat: Values, kind: str, time: int, ids: list[Any], content: list[Any]) -> None:
+def change(chat: dict, kind: str, time: int, ids: list[Any], content: list[Any]) -> None:
     """Do what any other event says to a chat. A name that was taken away is None."""
     info, branches, name = chat["chat"], chat["branch"], content[0]
     if kind == "chat_updated":
         changes = (ids[0] or {}) | (name or {})
         info |= {key: changes[key] for key in ("title", "metadata", "expires_at", "user_id") if key in changes}
-        is_held = "holds" in changes and not changes.keys() - {"holds", "hold_notes"}
-        info["updated_at"] = info["updated_at"] if is_held else max(info["updated_at"], time)
+        if not changes or changes.keys() - {"holds", "hold_notes"}:
+            info["updated_at"] = max(info["updated_at"], time)
     elif kind == "message_annotated":
         for message in (chat["message"][message_id] for message_id in ids[0]):
             now = ANNOTATION | (message["annotation"] or {}) | (ids[1] or {}) | (name or {})
@@ -192,99 +170,80 @@ def change(chat: Values, kind: str, time: int, ids: list[Any], content: list[Any
         info["members"][name] = ids[0]
     elif kind in ("checkpoint_deleted", "member_removed"):
         (chat["checkpoint"] if kind == "checkpoint_deleted" else info["members"]).pop(name, None)
-    elif kind in ("run_recorded", "run_changed"):
-        changes = {"metadata": name} if kind == "run_recorded" else (ids[1] or {}) | (name or {})
-        run = (ids[0] if kind == "run_recorded" else chat["run"][ids[0]]) | changes
-        run |= {"updated_at": max(run["updated_at"], time if kind == "run_changed" else 0)}
-        run |= {"runtime": None if run.get("runtime") == "python" else run.get("runtime")}
-        chat["run"][run["run_id"]] = {key: run[key] for key in RUN if run.get(key) not in (None, {})}
+    elif kind == "run_recorded":
+        chat["run"][ids[0]["run_id"]] = ids[0] | {"metadata": name}
+    elif kind == "run_changed":
+        chat["run"][ids[0]] |= (ids[1] or {}) | (name or {})
+        chat["run"][ids[0]]["updated_at"] = max(chat["run"][ids[0]]["updated_at"], time)
     elif kind == "regeneration_begun":
-        begun = dict(zip(REGENERATION, ids))
-        chat["regeneration"][ids[0]] = begun | {"created_at": time if ids[5] is None else ids[5]}
+        chat["regeneration"][ids[0]] = dict(zip(REGENERATION, ids)) | {"created_at": time if ids[5] is None else ids[5]}
     elif kind == "regeneration_approved":
         chat["regeneration"][ids[0]]["approved"] += ids[1]
     if kind == "branch_activated" or (kind == "branch_created" and ids[3]):
         chat["active"] = ids[0]
 
 
-def export(chat: Values) -> Any:
+def export(chat: dict) -> list[dict]:
     lines = {kind: list(chat[kind].values()) for kind in KINDS}
     lines["branch"] = [line | {"is_active": number == chat["active"]} for number, line in chat["branch"].items()]
     lines["branch"].sort(key=lambda branch: (branch["created_at"], branch["name"] or ""))
     lines["checkpoint"].sort(key=lambda point: (-point["created_at"], point["name"] or ""))
-    yield {"chat": chat["chat"]}
-    yield from ({kind: line} for kind in KINDS for line in lines[kind])
-    yield {
-        "end": {
-            "chat_id": chat["chat"]["id"],
-            **{("branches" if kind == "branch" else f"{kind}s"): len(lines[kind]) for kind in KINDS},
-        }
-    }
+    lines["run"] = [{key: run[key] for key in RUN if run.get(key) not in (None, RUN[key])} for run in lines["run"]]
+    counts = {"branches" if kind == "branch" else f"{kind}s": len(lines[kind]) for kind in KINDS}
+    end = {"end": {"chat_id": chat["chat"]["id"], **counts}}
+    return [{"chat": chat["chat"]}, *({kind: line} for kind in KINDS for line in lines[kind]), end]
 
 
-def read_backup(folder: Path, keys: dict[str, bytes], chats: dict[str, Values]) -> str:
-    """Check all of a backup, and do to the chats what it says; return a sentence about it."""
-    text = (folder / "manifest.json").read_text("utf-8")
-    file, start = json.loads(text), text.index("{", text.index('"manifest"'))
-    manifest, end = json.JSONDecoder().raw_decode(text, start)
-    digest = sha256(text[start:end].encode()).hexdigest()
-    check((file["format"], file["sha256"]) == (1, digest), "the manifest has another format, or another digest")
-    heads, holes, last = {}, set(), (0, b"")
-    for position, *place, record in read_frames(folder, manifest["segments"]):
-        try:
-            if place[2]:  # otherwise this is no event of chatledger
-                last = position, follow(place, record, keys, heads, holes, chats)
-        except Exception as error:
-            why = str(error) or "it is damaged, or its key is another one"
-            raise ValueError(f"position {position}, version {place[1]} of {place[0]!r}: {why}") from error
-    ends = unpack(read_file(folder, manifest["heads"]), {})
-    check(not holes, f"versions are missing of {sorted(holes)}")
-    check(
-        {key: heads[key][:2] for key in heads} == {key: ends[key][:2] for key in ends},
-        "the file of heads says otherwise",
-    )
-    check(not any(head[2] for head in heads.values()), "a stream ends within a commit")
-    is_whole = not manifest["is_dense"] or manifest["missing"] <= manifest["erased"]
-    check(is_whole, "more positions are without an event than deletions account for")
-    check(len(heads) == manifest["stream_count"], "the manifest has another number of streams")
-    check(last == (manifest["position"], b64decode(manifest["hash"])), "the manifest has another last event")
-    return f"{len(heads)} streams, {len(chats)} chats, last position {last[0]}"
-
-
-def follow(place: list[Any], record: bytes, keys: Any, heads: Values, holes: set[str], chats: Any) -> bytes:
+def follow(place: list[Any], record: bytes, keys: dict[str, bytes], heads: dict, holes: set[str], chats: dict) -> bytes:
     """Check an event, do what it says, and return its hash."""
     stream, version, _ = place
-    event, large = unwrap(place, record, keys)
-    head, parts = split_event(event)
+    head, parts, digest, large = read_event(*place, record, keys)
     kind, *named, _, _, previous_hash, rest = unpack(head[0], {})[:7]
     check([*named, f"chatledger.{kind}"] == place, "this is the event of another place")
     last_version, last_hash, _ = heads.get(stream, (0, b"", 0))
     check(version > last_version, f"it comes after version {last_version}")
-    if version > last_version + 1:
-        holes.add(stream)
-    else:
-        check(previous_hash == last_hash, "it does not name the hash of the version before")
+    check(version > last_version + 1 or previous_hash == last_hash, "it does not name the hash of the version before")
+    heads[stream] = [version, digest, rest]
     if kind in ("chat_deleted/2", "versions_deleted/2"):
         holes.discard(stream)  # what is missing was erased
-    if stream not in holes and not stream.startswith("chatledger:v:"):
+        chats.pop(stream, None)
+    elif version > last_version + 1 or stream in holes:
+        holes.add(stream)
+    elif not stream.startswith("chatledger:v:"):
         replay(chats, head, parts, large)
-    heads[stream] = [version, hash_event(head, parts), rest]
-    return heads[stream][1]
+    return digest
 
 
 def main() -> None:
     sys.set_int_max_str_digits(0)  # an integer may have more digits than Python allows
-    keys, chats = {}, {}
+    folder, where, keys, chats, heads, holes, last = Path(sys.argv[1]), "", {}, {}, {}, set(), (0, b"")
     try:
         for key_id, _, encoded in (argument.rpartition(":") for argument in sys.argv[2:]):
             key = b64decode(encoded, validate=True)
             keys[key_id or sha256(b"chatledger key id " + key).hexdigest()[:8]] = key
-        summary = read_backup(Path(sys.argv[1]), keys, chats)
+        text = (folder / "manifest.json").read_text("utf-8")
+        file, start = json.loads(text), text.index("{", text.index('"manifest"'))
+        manifest, end = json.JSONDecoder().raw_decode(text, start)
+        digest = sha256(text[start:end].encode()).hexdigest()
+        check((file["format"], file["sha256"]) == (1, digest), "the manifest has another format, or another digest")
+        for position, *place, record in read_frames(folder, manifest["segments"]):
+            where = f"position {position}, version {place[1]} of {place[0]!r}: "
+            if place[2]:  # otherwise this is no event of chatledger
+                last = position, follow(place, record, keys, heads, holes, chats)
+            where = ""
+        check(not holes, f"versions are missing of {sorted(holes)}")
+        ends = unpack((folder / manifest["heads"]["file"]).read_bytes(), {})
+        is_same = heads == {stream: [*head[:2], 0] for stream, head in ends.items()}
+        check(is_same, "the file of heads says otherwise, or a stream ends within a commit")
+        check(not manifest["is_dense"] or manifest["missing"] <= manifest["erased"], "more is missing than was erased")
+        check(len(heads) == manifest["stream_count"], "the manifest has another number of streams")
+        check(last == (manifest["position"], b64decode(manifest["hash"])), "the manifest has another last event")
         lines = [json.dumps(line) + "\n" for chat in chats.values() for line in export(chat)]
     except Exception as error:  # whatever it is that fails on unexpected bytes
-        sys.exit(f"read_ledger: {error if type(error) is ValueError else repr(error)}")
+        why = error if type(error) is ValueError else f"something is missing, damaged, or has another key: {error!r}"
+        sys.exit(f"read_ledger: {where}{why}")
     sys.stdout.writelines(lines)
-    print(summary, file=sys.stderr)
+    print(f"{len(heads)} streams, {len(chats)} chats, last position {last[0]}", file=sys.stderr)
 
 
 if __name__ == "__main__":
