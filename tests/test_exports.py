@@ -2,7 +2,6 @@
 
 import builtins
 import inspect
-import pydoc
 import re
 import subprocess
 import sys
@@ -34,11 +33,20 @@ def test_an_application_sees_few_names() -> None:
 
 
 def test_help_shows_public_names_only() -> None:
-    """Neither the functions that import the names on first use, nor what they import."""
-    shown = pydoc.plain(pydoc.render_doc(chatledger))
+    """Neither the layers, nor the functions that import the names on first use, nor what they import."""
+    shown = subprocess.run(
+        [sys.executable, "-m", "pydoc", "chatledger"], capture_output=True, check=True, text=True
+    ).stdout
+    sections = dict(re.findall(r"^([A-Z ]+)\n(.*?)(?=^\S|\Z)", shown, re.MULTILINE | re.DOTALL))
+    modules = {line.split()[0] for line in sections["PACKAGE CONTENTS"].splitlines() if line}
     behind_the_classes = shown[shown.index("\nFUNCTIONS\n") :]
     functions = re.findall(r"^    (\w+)\(", behind_the_classes, re.MULTILINE)
 
+    assert {name for name in modules if not name.startswith("_")} == {
+        *(name.removeprefix("chatledger.") for name in MODULES),
+        "adapters",
+    }
+    assert "SUBMODULES" not in sections
     assert set(functions) <= set(chatledger.__all__)
     assert "user" in functions
     assert re.findall(r"^    (\w+) = ", behind_the_classes, re.MULTILINE) == ["ANY"]

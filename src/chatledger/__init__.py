@@ -47,5 +47,5 @@ else:
         from importlib import import_module
 
         # Without what is private and the functions above: `help` and the completion of a shell show what is listed here.
-        public = {name for name in globals() if not name.startswith("_")}
+        public = {name for name in globals() if not name.startswith("_")} - {"domain", "infra", "projections"}
         return sorted(public | {"__version__", "open", *import_module("chatledger._facade").__all__})

@@ -2,9 +2,9 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import chatledger.domain
+from chatledger.domain import errors
 
-ROOT = Path(chatledger.domain.__file__).resolve().parent
+ROOT = Path(errors.__file__).resolve().parent
 MODULES = sorted(ROOT.rglob("*.py"))
 BANNED_IMPORTS = {
     "asyncio", "io", "os", "pathlib", "random", "secrets", "socket", "subprocess", "sys", "tempfile",

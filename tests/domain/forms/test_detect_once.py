@@ -3,9 +3,9 @@
 import ast
 from pathlib import Path
 
-import chatledger.domain
+from chatledger.domain import errors
 
-ROOT = Path(chatledger.domain.__file__).resolve().parent.parent
+ROOT = Path(errors.__file__).resolve().parent.parent
 ALLOWED = {
     "domain/chat/decide_messages.py": "where a draft becomes a message",
     "domain/chat/import_fit.py": "the names of forms, to repair what a file says",
