@@ -93,6 +93,7 @@ class JetStreamClient:
             one starts; see `nats_server.erasures`.
         why_full: Returns the reason why the server cannot store anything now, or, with `may_use_reserve=True`, what deletes; None
             while it can, or when nothing is known of its disk. A server answers no append when its disk is full.
+        erasable: Returns how many messages of a stream there is room to erase at the same time, at most so many.
         sync_stream: Called with the name of a stream that was made, or whose settings changed: brings its description to the disk,
             where that is within reach.
         sync_messages: Called with the name of a stream of which others refer to the messages, when some were stored: brings them to
@@ -106,10 +107,11 @@ class JetStreamClient:
         timeout_s: float = 15.0,
         erasing: Callable[[], AbstractContextManager[None]] | None = None,
         why_full: Callable[..., str | None] = lambda *, may_use_reserve=False: None,
+        erasable: Callable[[str, int], int] = lambda _stream, most: most,
         sync_stream: Callable[[str], object] = lambda name: None,
         sync_messages: Callable[[str], object] = lambda name: None,
     ) -> None:
-        self.timeout_s, self.why_full = timeout_s, why_full
+        self.timeout_s, self.why_full, self.erasable = timeout_s, why_full, erasable
         self.sync_stream, self.sync_messages = sync_stream, sync_messages
         self.erasing = erasing or contextlib.nullcontext[None]
         self.finishes_erasures = erasing is not None

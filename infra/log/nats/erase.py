@@ -2,8 +2,10 @@
 
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
+from eventsourcing.persistence import OperationalError
 
 from .client import JetStreamClient
 from .errors import ALREADY_DELETED, NO_MESSAGE, STORE_FAILED, ApiError
@@ -11,6 +13,7 @@ from .reading import StreamPages, at, last_on_subject
 from .transport import Answer, Transport, ask_api, decode_api, payload_of
 
 WINDOW = 16
+_ROOM_S: Final = 2.0
 _DOUBT = (
     "position %d of the stream %r was deleted by a request whose answer was lost: if its server was killed meanwhile, the bytes may "
     "still be in the server's block files; see 'How to delete a chat'"
@@ -50,9 +53,27 @@ def erase_all(client: JetStreamClient, stream: str, positions: Sequence[int]) ->
 
     A server that is killed between the two leaves a message as deleted, and its bytes in the block file. Whoever starts the
     server of a directory overwrites them before. The files of other servers are out of reach.
+
+    Raises:
+        OperationalError: No answer within the budget, or no room on the disk.
     """
-    windows = (positions[start : start + WINDOW] for start in range(0, len(positions), WINDOW))
-    return sum(_erase_window(client, stream, window) for window in windows)
+    start = count = 0
+    while start < len(positions):
+        window = positions[start : start + _room_for(client, stream)]
+        count += _erase_window(client, stream, window)
+        start += len(window)
+    return count
+
+
+def _room_for(client: JetStreamClient, stream: str) -> int:
+    """Return how many messages can be erased at the same time."""
+    # What a block was before it was written anew takes its room as long as somebody has it open, as who copies the folder.
+    deadline = client.deadline(_ROOM_S)
+    while (count := client.erasable(stream, WINDOW)) == 0:
+        if not deadline.pause():
+            msg = f"erasing messages of {stream}: the disk has no room for a copy of a block"
+            raise OperationalError(msg)
+    return count
 
 
 def _erase_window(client: JetStreamClient, stream: str, positions: Sequence[int]) -> int:

@@ -127,6 +127,7 @@ class JetStreamFactory(InfrastructureFactory[TrackingRecorder]):
             timeout_s=timeout_s,
             erasing=source.erasing,
             why_full=source.directory.why_full,
+            erasable=source.directory.erasable,
             sync_stream=source.directory.sync_stream,
             sync_messages=source.sync_messages,
         )

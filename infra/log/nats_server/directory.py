@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Generator
 from pathlib import Path
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 import msgspec
 
@@ -140,6 +140,10 @@ FORMAT_FILE = "format.json"
 CHECKED = "erasures-checked"
 RESERVE_BYTES = 12 * 1024 * 1024
 """The space left free on a disk: an event that the log took has room in the index too, and the server can end cleanly."""
+_BLOCK_BYTES: Final = 16 * 1024 * 1024
+"""More than a block takes: where so much is free for each, nobody need look."""
+_BESIDES_BYTES: Final = 64 * 1024
+"""Notes of the server on a stream, which it writes besides."""
 _DELETED = "."
 """Begins the name of the folder of a stream that is deleted, and of which a killed server has left something."""
 LOST_AND_FOUND = "lost+found"  # the root of a freshly made ext4 volume is not empty
@@ -359,13 +363,32 @@ class DataDirectory:
 
         A deletion may use most of the reserve: it makes room.
         """
+        free = self._free_bytes()
+        reserve = RESERVE_BYTES // 12 if may_use_reserve else RESERVE_BYTES
+        return None if free is None or free > reserve else f"the disk of {self.path} is full: {free:,} bytes are left"
+
+    def erasable(self, stream: str, most: int) -> int:
+        """
+        Return how many messages of a stream there is room to erase at the same time, at most `most`: the server writes a block anew for each.
+
+        A server that finds no room for that erases nothing of the stream any more until it is started again (2.15).
+        """
+        free = self._free_bytes()
+        if free is None or free > most * _BLOCK_BYTES:
+            return most
+        sizes = [0]
+        for block in block_files(self.streams / stream):
+            with contextlib.suppress(OSError):  # the server has just removed it
+                sizes.append(block.stat().st_size)
+        return min(most, free // (max(sizes) + _BESIDES_BYTES))
+
+    def _free_bytes(self) -> int | None:
+        """Return what is left of the disk; None where that is not known."""
         try:
             disk = os.statvfs(self.path)
         except OSError:
             return None
-        free = disk.f_bavail * disk.f_frsize
-        reserve = RESERVE_BYTES // 12 if may_use_reserve else RESERVE_BYTES
-        return None if free > reserve else f"the disk of {self.path} is full: {free:,} bytes are left"
+        return disk.f_bavail * disk.f_frsize
 
     def _found_format(self) -> int | None:
         """The number in `format.json`; None where there is none yet."""

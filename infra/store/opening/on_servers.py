@@ -82,6 +82,7 @@ def _open_directory(directory: DataDirectory, options: OpenOptions, *, is_copy: 
             timeout_s=options.timeout_s,
             erasing=source.erasing,
             why_full=directory.why_full,
+            erasable=directory.erasable,
             sync_stream=directory.sync_stream,
             sync_messages=source.sync_messages,
         )

@@ -1,9 +1,11 @@
 """A disk without room: writes are refused at once and in words, and go on when there is room again."""
 
+import contextlib
 import os
 import random
 import resource
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,16 +57,21 @@ def test_an_append_on_a_full_disk_is_refused_at_once(ledger: Ledger, disk: Path,
     assert ledger.verify().message_count == 2
 
 
-@pytest.mark.guard
-@pytest.mark.parametrize("size", [3_000, 300_000], ids=["small", "large"])
-def test_deleting_on_a_full_disk(ledger: Ledger, disk: Path, size: int) -> None:
-    """What is held back is for deletions, which make room: for as much as was deleted. Large data lie in a stream of their own."""
+def write_until_full(ledger: Ledger, size: int) -> int:
+    """Write messages of about so many bytes to a chat of its own until the disk has only what is held back; how many there are."""
     texts = [os.urandom(size // 2).hex() for _ in range(16)]
     ledger.create_chat("large", "ada")
     with pytest.raises(LogFullError):  # noqa: PT012 - which of them it is cannot be known
         while True:
             ledger.append("large", [user(random.choice(texts) + os.urandom(8).hex()) for _ in range(600_000 // size)])
-    written = len(ledger.get_messages("large"))
+    return len(ledger.get_messages("large"))
+
+
+@pytest.mark.guard
+@pytest.mark.parametrize("size", [3_000, 300_000], ids=["small", "large"])
+def test_deleting_on_a_full_disk(ledger: Ledger, disk: Path, size: int) -> None:
+    """What is held back is for deletions, which make room: for as much as was deleted. Large data lie in a stream of their own."""
+    written = write_until_full(ledger, size)
     before = shutil.disk_usage(disk).free
 
     assert ledger.delete_chat("large")
@@ -74,7 +81,22 @@ def test_deleting_on_a_full_disk(ledger: Ledger, disk: Path, size: int) -> None:
 
 
 @pytest.mark.guard
-def test_deleting_on_a_disk_that_others_filled(ledger: Ledger, disk: Path) -> None:
+def test_deleting_on_a_full_disk_while_somebody_copies_the_log(ledger: Ledger, disk: Path) -> None:
+    """A block that was written anew keeps its room as long as somebody has it open: for a moment, that is waited for."""
+    write_until_full(ledger, 300_000)
+    with contextlib.ExitStack() as copying:
+        for block in disk.rglob("*.blk"):
+            copying.enter_context(block.open("rb"))
+        ends = threading.Timer(0.5, copying.close)
+        ends.start()
+        assert ledger.delete_chat("large")
+        ends.join()
+    assert ledger.verify().erasure_pending == ()
+
+
+@pytest.mark.guard
+@pytest.mark.parametrize("is_reopened", [True, False], ids=["reopened", "open"])
+def test_deleting_on_a_disk_that_others_filled(ledger: Ledger, disk: Path, *, is_reopened: bool) -> None:
     """The chat is gone from all answers, with an error that says what is still to be done; when there is room, that is done."""
     for _ in range(16):
         ledger.append("c", [user(os.urandom(100_000).hex())])
@@ -86,8 +108,10 @@ def test_deleting_on_a_disk_that_others_filled(ledger: Ledger, disk: Path) -> No
     assert ledger.verify().erasure_pending == ("c",)
 
     free(disk)
-    ledger.close()
+    if is_reopened:
+        ledger.close()
     with chatledger.open(disk / "data") as again:
+        again.wait_erased()
         assert again.verify().erasure_pending == ()
 
 
