@@ -44,6 +44,7 @@ from chatledger.projections.versioned.reader import IndexedVersioned
 from ..log.bookmarks import BACKUP_MARK, feeds_of
 from ..log.envelope import clock_ms
 from .feed.filter import is_gone
+from .live import drop_live_of_sender
 from .port import LedgerPart, LedgerSnapshot, StorePort
 from .proof import PemSource, check_signed, leaves_of, load_private_key, load_public_key
 from .redactions import forget_hold
@@ -111,7 +112,7 @@ class PersonMethods(LedgerPart):
         else:
             erased, held = _erase(store, user_id)
         if pseudonym is not None:
-            _end_memberships(store, user_id)
+            _end_part(store, user_id)
         named, written_to, tombstones = _named(store, user_id, erased)
         refused, left = {*named}, {*written_to}
         if pseudonym is not None:
@@ -362,13 +363,14 @@ def _decide_pseudonym(named: NamingStream, pseudonym: str, state: IndexedChat, _
     return decide_pseudonymise(state, named.places, pseudonym)
 
 
-def _end_memberships(store: StorePort, user_id: str) -> None:
-    """End what a user may do in chats of others, before the name of who might do it goes. Held chats keep that."""
+def _end_part(store: StorePort, user_id: str) -> None:
+    """End what a user may do in chats of others, and is about to say there, before the name of who might do it goes. Held chats keep that."""
     with store.snapshot() as snapshot:
         joined = [*read_chats(snapshot.txn, snapshot.tables, joined_chats(snapshot.txn, snapshot.tables, user_id))]
     for chat in joined:
         if chat.hold is None:
             store.execute(CHATS, chat.id, lambda state, _now: decide_remove_member(state, user_id), kind=MemberRemoved)
+    drop_live_of_sender(store, user_id)
 
 
 def _mentions(named: Mapping[str, NamingStream], chat_ids: Collection[str]) -> tuple[Mention, ...]:

@@ -12,6 +12,7 @@ import lmdb
 
 from chatledger.domain.chat.events import ContentRedacted, Recorded
 from chatledger.domain.chat.live import LiveStart
+from chatledger.domain.chat.redaction import HEAD_CONTENT
 from chatledger.domain.errors import AccessDeniedError, ChatledgerError, CorruptStateError, LogUnavailableError
 from chatledger.projections.generations import Erasure
 from chatledger.projections.index import Index
@@ -23,7 +24,7 @@ from chatledger.projections.projector import Remains, find_tombstone, has_conten
 from chatledger.projections.snapshot import Snapshot
 
 from ..log.envelope import clock_ms
-from ..log.live import LiveStreams
+from ..log.live import FoundLive, LiveStreams
 from ..log.port import GONE_PAUSE_S, GONE_TRIES, EventLog
 from .cascades import Cascades
 from .meaning import Meaning
@@ -127,11 +128,24 @@ class LiveEraser:
             return
         self._streams.drop_begun(keys, before=erasure.tombstone_position)
 
-    def drop_messages(self, redaction: Erasure) -> None:
-        """Drop those that became messages which have lost their content. Raises `AccessDeniedError` where the login may not."""
+    def drop_redacted(self, redaction: Erasure) -> None:
+        """
+        Drop those that became messages which have lost their content, and those that name a branch as none is called any more
+        where words were erased. Raises `AccessDeniedError` where the login may not.
+        """
         ids = {message_id for message_id, _ in redaction.messages}
+        with self._index.snapshot() as snapshot:
+            chat = snapshot.chat(redaction.stream_id, even_quarantined=True)
+            branches = {None, *(branch.name for branch in chat.branches())}
+        takes_words = any(HEAD_CONTENT in slots for _, slots in redaction.targets)
+
+        def is_redacted(live: FoundLive) -> bool:
+            if takes_words and live.start.branch not in branches:
+                return True
+            return bool({live.start.message_id, live.stream.message_id} & ids)
+
         try:
-            doomed = [live.key for live in self._streams.all(redaction.stream_id) if live.start.message_id in ids]
+            doomed = [live.key for live in self._streams.all(redaction.stream_id) if is_redacted(live)]
         except AccessDeniedError as error:
             _logger.info("live streams of redacted messages are left to those who may drop them: %s", error)
             return
@@ -286,7 +300,8 @@ class Eraser:
                 f"from the log later, by the next open of the ledger at the latest: {error}"
             )
             raise LogUnavailableError(msg) from error
-        self._live.drop_messages(redaction)
+        if kind_of(redaction.stream_id) is CHATS:
+            self._live.drop_redacted(redaction)
         if damaged is not None:
             # It stays due. What is damaged must not keep everything after it on the log for ever.
             _logger.warning("not all that was redacted can be erased; 'chatledger doctor' says more: %s", damaged)

@@ -36,6 +36,7 @@ from chatledger.domain.errors import (
     LedgerClosedError,
     LiveConflictError,
     LiveStreamNotFoundError,
+    LogUnavailableError,
     OtherShareError,
 )
 from chatledger.domain.limits import check_id, check_optional_id, check_position, sought_id
@@ -416,6 +417,43 @@ def sweep_live(store: StorePort) -> None:
                 _logger.warning("live stream %r of chat %r: %s", live.stream.id, live.stream.chat_id, error)
     except AccessDeniedError as error:  # a sweep of chats needs no rights to live streams
         _logger.info("live streams are left to those who may finish and drop them: %s", error)
+
+
+def drop_live_of_sender(store: StorePort, user_id: str) -> None:
+    """
+    Drop the streams that were to become messages of a user, in chats that nothing holds, where the login may.
+
+    What dead writers were about to commit is finished before: it is on the log then, where the name is found.
+    """
+    try:
+        for live in list(store.live.all()):
+            with store.snapshot() as snapshot:
+                chat = snapshot.chat(live.start.chat_id, even_quarantined=True).chat
+            if chat is None or chat.hold is not None or not _has_draft_of(store, live, user_id):
+                continue
+            with contextlib.suppress(ChainIntegrityError):  # in quarantine nothing is appended
+                complete(store, live)
+            store.live.drop([live.key])
+    except AccessDeniedError as error:
+        _logger.info("live streams that name a user are left to those who may drop them: %s", error)
+
+
+def _has_draft_of(store: StorePort, live: FoundLive, user_id: str) -> bool:
+    """Whether a stream was ever closed for a message of a user: also where that was refused, and where it is on the log by now."""
+    reading, entries = store.live.read(live.key), list[LiveEntry]()
+    try:
+        while len(entries) < live.tail.number:
+            page = reading.next(_CATCH_UP_S)
+            if not page:
+                msg = f"live stream {live.stream.id!r} of chat {live.stream.chat_id!r} did not arrive; trying again is safe"
+                raise LogUnavailableError(msg)
+            entries += page
+    except (LiveAbsentError, CorruptStateError):
+        return False  # what cannot be read goes when its time is over
+    finally:
+        reading.close()
+    drafts = [entry.commit.draft for entry in entries if entry.commit is not None]
+    return any(draft is not None and draft.sender_id == user_id for draft in drafts)
 
 
 def _may_write(store: StorePort, chat_id: str) -> bool:

@@ -536,6 +536,71 @@ def test_it_is_erased_with_its_chat(ledger: Ledger, tmp_path: Path) -> None:
     assert set() == found_in(tmp_path, {"chunk": secret})
 
 
+def test_it_is_erased_with_the_name_of_its_branch(ledger: Ledger, tmp_path: Path) -> None:
+    """Once that is another one, and the earlier is erased: those that go to branches that are called so still, or to none, stay."""
+    ledger.append("c", user("hello"))
+    for name in ("card 4929", "main-v2"):
+        ledger.create_branch("c", name, None)
+    gone = interrupted(ledger, "x", branch="card 4929")
+    stays = [interrupted(ledger, "y", branch="main-v2").id, interrupted(ledger, "z").id]
+    ledger.rename_branch("c", "card 4929", "payment")
+    ledger.redact(ledger.get_messages("c")[0].id)
+    assert [gone.id, *stays] == [stream.id for stream in ledger.list_live("c")]
+    ledger.redact_words("c")
+
+    ledger.wait_erased()
+    assert stays == [stream.id for stream in ledger.list_live("c")]
+    with pytest.raises(LiveStreamNotFoundError):
+        ledger.take_over_live(gone)
+    assert set() == found_in(tmp_path, {"name": "card 4929"})
+
+
+def test_it_is_erased_with_the_message_that_it_became(ledger: Ledger, tmp_path: Path) -> None:
+    """Also where that has an id of its own: readers could read it for half a minute more."""
+    secret = "swordfish in the stream"
+    answer = ledger.live("c")
+    answer.write(secret)
+    message = answer.commit(NewMessage("assistant", secret, id="own"))
+    assert [chunk.data for chunk in ledger.read_live("c", answer.id)] == [secret]
+    ledger.redact(message.id)
+
+    ledger.wait_erased()
+    assert [] == ledger.list_live()
+    assert set() == found_in(tmp_path, {"chunk": secret})
+
+
+def test_it_is_erased_with_the_name_of_who_was_to_send_it(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pseudonym stands in the message, also in that of a writer that died in its commit; the streams with the name go, others stay."""
+    monkeypatch.setattr("chatledger.infra.ledger.live.writer.SILENCE_S", -1.0)
+    name = "ada.lovelace@example"
+    draft = NewMessage("user", "word", sender_id=name)
+    stays = interrupted(ledger, "y").id
+    ledger.live("c").commit(draft)
+    with ledger.live("c") as refused, pytest.raises(HeadConflictError):
+        refused.commit(draft, expected_head=None)
+    close_for_commit(ledger, interrupted(ledger, "z"), LiveCommit("m", None, draft))
+    ledger.erase_user(name)
+    assert len(ledger.list_live()) == 4
+    ledger.erase_user(name, pseudonym="former user")
+
+    assert [stays] == [stream.id for stream in ledger.list_live()]
+    assert ["former user"] * 2 == [message.sender_id for message in ledger.get_messages("c")]
+    assert set() == found_in(tmp_path, {"name": name})
+
+
+def test_a_hold_keeps_the_stream_that_names_a_user(memory: Ledger) -> None:
+    """As it does the message."""
+    memory.live("c").commit(NewMessage("user", "word", sender_id="bob"))
+    memory.hold("chat", "c")
+    memory.erase_user("bob", pseudonym="former user")
+    assert len(memory.list_live()) == 1
+    memory.release("chat", "c")
+    memory.erase_user("bob", pseudonym="former user")
+    assert [] == memory.list_live()
+
+
 def test_a_stream_begun_while_its_chat_is_deleted_elsewhere_is_refused(tmp_path: Path) -> None:
     """The deletion has not seen the stream, and the index of the writer not the deletion."""
     location = f"sqlite:///{tmp_path}/log.db"
