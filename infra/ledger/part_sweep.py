@@ -1,7 +1,7 @@
 """Sweeping by rules about parts: messages and earlier versions that lose their content, and stay in their places."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -37,6 +37,15 @@ _MOST_VERSIONS: Final = 1_000
 _logger = logging.getLogger(__name__)
 
 
+class _RuleWalk(msgspec.Struct):
+    """How far a rule came along the log: at the beginning, up to which time it goes, in ms, and by now."""
+
+    rule: RetentionRule
+    bookmark: Bookmark
+    bound: int
+    end: int
+
+
 class PartSweep:
     """
     Takes the content out of messages and versions that rules keep no longer.
@@ -65,31 +74,45 @@ class PartSweep:
         self.messages = self.versions = 0
 
     def run(self) -> None:
-        """Go along the log with each rule, from where it stands to what it still keeps."""
+        """Go along the log, once for all rules, with each from where it stands to what it still keeps."""
         from ..log.port import LostRaceError
 
-        for rule in self._rules:
-            bookmark = self._bookmark(rule)
-            end = bookmark.position
-            for recorded in self._over(rule, bookmark.position):
-                if self._limit is not None and self.messages + self.versions >= self._limit:
-                    break
-                end = recorded.position
-                if rule.erases == "versions":
-                    self._sweep_versions(rule, recorded.event.originator_id, recorded)
-                elif isinstance(recorded.body, MessagesAppended) and kind_of(recorded.event.originator_id) is CHATS:
-                    self._sweep_messages(rule, recorded.chat_id, recorded.body)
-            if not self._is_dry_run and end > bookmark.position:
+        walks = [
+            _RuleWalk(rule, bookmark, bound, bookmark.position)
+            for rule in self._rules
+            if (bound := rule.over_before(self._until)) is not None
+            for bookmark in [self._bookmark(rule)]
+        ]
+        going = walks
+        while going:
+            going = self._go_on(going)
+        for walk in [] if self._is_dry_run else walks:
+            if walk.end > walk.bookmark.position:
+                moved = msgspec.structs.replace(walk.bookmark, position=walk.end, saved_at=clock_ms())
                 with suppress(LostRaceError):  # another process sweeps, too
-                    self._store.log.save_bookmark(msgspec.structs.replace(bookmark, position=end, saved_at=clock_ms()))
+                    self._store.log.save_bookmark(moved)
 
-    def _over(self, rule: RetentionRule, after: int) -> Iterator[Recorded]:
-        """Yield the events behind a position, up to what the rule still keeps."""
-        bound = rule.over_before(self._until)
-        for recorded in () if bound is None else self._store.events(after):
-            if bound is None or recorded.occurred_at > bound:
-                return
-            yield recorded
+    def _go_on(self, walks: list["_RuleWalk"]) -> list["_RuleWalk"]:
+        """Go along the log from where the last of some rules stands to where none of them needs the next event; those that go on behind it."""
+        going = walks
+        for recorded in self._store.events(min(walk.end for walk in walks)):
+            if all(walk.end >= recorded.position for walk in going):
+                return going
+            for walk in [walk for walk in going if walk.end < recorded.position]:
+                if recorded.occurred_at > walk.bound:
+                    going = [each for each in going if each is not walk]
+                elif self._limit is not None and self.messages + self.versions >= self._limit:
+                    return []
+                else:
+                    self._sweep_event(walk.rule, recorded)
+                    walk.end = recorded.position
+        return []
+
+    def _sweep_event(self, rule: RetentionRule, recorded: Recorded) -> None:
+        if rule.erases == "versions":
+            self._sweep_versions(rule, recorded.event.originator_id, recorded)
+        elif isinstance(recorded.body, MessagesAppended) and kind_of(recorded.event.originator_id) is CHATS:
+            self._sweep_messages(rule, recorded.chat_id, recorded.body)
 
     def _sweep_messages(self, rule: RetentionRule, chat_id: str, body: MessagesAppended) -> None:
         message_ids = self._due_messages(rule, chat_id, body)

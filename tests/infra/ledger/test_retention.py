@@ -12,12 +12,14 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import AccessDeniedError, InvalidValueError, Ledger, NewMessage, Swept, assistant, user
+from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.interchange import ImportedBranch
 from chatledger.domain.retention import RetentionRule, deciding
 from chatledger.graph_state import StateStore
 from chatledger.importers import ImportedChat
 from chatledger.infra.ledger.items.item_store import ItemStore
 from chatledger.infra.log.envelope import clock_ms
+from chatledger.infra.store.store import Store
 
 from .test_holds import put_thread
 
@@ -207,6 +209,36 @@ def test_a_rule_about_content_that_is_set_anew_counts_for_what_is_there(ledger: 
     ledger.remove_retention("kept")
     assert ledger.sweep(now=in_days(31)).messages == 1
     assert ledger.feeds() == []  # how far a rule has come is no feed
+
+
+def test_the_log_is_read_once_for_all_rules(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever each of them stands: what none of them needs is passed over."""
+    positions: list[int] = []
+    events = Store.events
+
+    def noted(*args: Any, **options: Any) -> Iterator[Recorded]:
+        for recorded in events(*args, **options):
+            positions.append(recorded.position)
+            yield recorded
+
+    monkeypatch.setattr(Store, "events", noted)
+    ledger.create_chat("trip", "ada")
+    ledger.append("trip", [user("To Lyon"), NewMessage("tool", {"rows": 3}), assistant("By train.")])
+    for name, roles in {"tools": ["tool"], "words": ["user"]}.items():
+        ledger.set_retention(name, keep_days=7, erases="content", roles=roles)
+    ledger.set_retention("steps", kind="state", keep_days=7, erases="versions")
+    assert ledger.sweep(now=in_days(8)).messages == 2
+    assert positions == sorted(set(positions))
+    end = ledger.last_position()
+    ledger.set_retention("answers", keep_days=2, erases="content", roles=["assistant"])
+    ledger.append("trip", [user("And back?")])
+    positions.clear()
+    assert ledger.sweep(now=in_days(8)).messages == 2
+    assert positions == sorted(set(positions))
+    assert {1, 2, end + 1} <= set(positions)
+    positions.clear()
+    assert ledger.sweep(now=in_days(8)).messages == 0
+    assert len(positions) <= 1
 
 
 @pytest.mark.parametrize(
