@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from chatledger.domain.chat.decide_chats import decide_delete_chat, decide_expire_chat
 from chatledger.domain.chat.events import Body, ChatDeleted
-from chatledger.domain.errors import ChatledgerError, HeldError, InvalidValueError
+from chatledger.domain.errors import AccessDeniedError, ChatledgerError, HeldError, InvalidValueError
 from chatledger.domain.retention import RetentionRule
 from chatledger.domain.values import Swept
 from chatledger.domain.versioned.decide import decide_delete
@@ -84,8 +84,11 @@ def _sweep_parts(
     store: StorePort, rules: Sequence[RetentionRule], until: int, limit: int | None, *, dry_run: bool = False
 ) -> PartSweep:
     sweep = PartSweep(store, rules, until, limit=limit, is_dry_run=dry_run)
-    if store.user_id is None:  # of one user's part it would go along the whole log, each time
-        sweep.run()
+    try:
+        store.whole("retention")
+    except AccessDeniedError:  # one user's part, or a share: how far a rule came is noted for the log as a whole
+        return sweep
+    sweep.run()
     return sweep
 
 

@@ -367,6 +367,23 @@ def test_sweeps_leave_other_shares_alone(server: Server, tmp_path: Path) -> None
         assert nodes[2].get_chat(f"of-{CYD}") is not None
 
 
+def test_a_ledger_of_all_chats_sweeps_by_rules(server: Server, tmp_path: Path) -> None:
+    """A share does not, also where the rules lie in it: it would note that the rule went along the whole log."""
+    with (
+        shares(server, tmp_path) as (location, nodes),
+        chatledger.open(location, index=tmp_path / "whole") as whole,
+    ):
+        for node, user in zip(nodes, (ADA, BOB, CYD), strict=True):
+            node.create_chat(f"of-{user}", user)
+            node.append(f"of-{user}", [NewMessage("user", "a secret")])
+        whole.sync()
+        whole.set_retention("short", erases="content", keep_days=1)
+        for node in nodes:
+            node.sync()
+            assert node.sweep(now=2**42).messages == 0
+        assert whole.sweep(now=2**42).messages == 3
+
+
 @pytest.mark.parametrize("query", ["share=3/3", "share=1", "share=0/7", "share=0/3&share=", "part=0/3"])
 def test_a_share_in_the_location(query: str, server: Server, tmp_path: Path) -> None:
     """It may be said there, too, for the command line; what is no share is refused."""
