@@ -9,6 +9,7 @@ from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 from eventsourcing.persistence import JSONTranscoder, Notification
@@ -33,7 +34,7 @@ from ..log.port import EventLog, LostRaceError
 from ..store.backup.manifest import Backup, BackupFolder, BackupManifest, Frame, locked, read_segment
 from ..store.backup.writing import note_backup
 from ..store.opening.encryption import Encryption, keyring_of, scratch_beside
-from ..store.opening.locations import log_at, open_shared
+from ..store.opening.locations import checked_sqlite_file, log_at, open_shared
 from ..store.opening.options import LogOnly, OpenOptions
 from ..store.quarantine import Note, Quarantine
 from ..store.temp_folders import Scratch
@@ -165,6 +166,7 @@ def check_backup(
 
 _PAGE: Final = 250
 _DRAFT: Final = ".restoring"
+_SQLITE: Final = "sqlite:///"
 
 
 def restore(
@@ -183,7 +185,8 @@ def restore(
     Every event stands at the position that it had; so tombstones, anchors, and positions that somebody noted stay right. Named
     feeds go on where they were when the backup was taken. What differs: the log has a new identity, and its server has new
     times of arrival. Interrupted at any point, nothing is at the location that would open. Called again it goes on where it stood, into a
-    directory or a stream; from a backup that has changed since, or with another key, and into a database, it begins anew.
+    directory, a stream or a new SQLite file; from a backup that has changed since, or with another key, and into another database, it
+    begins anew.
 
     Args:
         folder: The backup.
@@ -219,11 +222,16 @@ def restore(
             names = ", ".join(repr(stream.id) for stream in manifest.quarantined)
             msg = f"the backup has chats that lost events ({names}), which only a directory can refuse: restore it into one, and give them up there"
             raise ConfigurationError(msg)
-        run.into(place, is_stream_made=True)
+        file = checked_sqlite_file(place) if place.startswith(_SQLITE) else None
+        if file is None or file.exists():
+            run.into(place)
+            return manifest.describe(Path(folder).expanduser().absolute())
+        with _drafted(file, run.source) as draft:
+            run.into(_SQLITE + quote(str(draft)), is_draft=True)
     else:
         options.log_only(place, create=None).check_place("path", place)
         with _drafted(DataDirectory(place).path, run.source) as draft:
-            run.into(str(draft))
+            run.into(str(draft), is_draft=True)
             if manifest.quarantined:  # what had lost events before the backup was taken is refused here, too
                 why = "the log was damaged before the backup was taken"
                 streams = tuple(manifest.quarantined)
@@ -259,22 +267,24 @@ class _RestoreRun:
         self.source = _source_name(manifest, options.encryption, is_rekeyed=is_rekeyed)
         self._bookmarks = [decode_bookmark(raw.encode(), 0) for raw in manifest.bookmarks]  # before anything is written
 
-    def into(self, location: str, *, is_stream_made: bool = False) -> None:
-        """Fill the log at a location, and verify it."""
-        create = is_stream_made or None
+    def into(self, location: str, *, is_draft: bool = False) -> None:
+        """Fill the log at a location, which nobody else has open where it is a draft, and verify it."""
+        create = None if is_draft else True
+        # A file that is there already may be open somewhere: it is filled at once.
+        source = None if location.startswith(_SQLITE) and not is_draft else self.source
         with log_at(self._options.log_only(location, create=create)) as log:
             after = log.restored_position(self.source)
             if after is None:
                 log.drop_partial()
-            elif is_stream_made or after or not log.last_position():
-                self._restore_log(log, after)
+            elif not is_draft or after or not log.last_position():
+                self._restore_log(log, after, source)
             # Else it is a draft of ours whose log is complete: only the rest was interrupted.
         if after is None:  # what an interrupted restore left is gone with its log, so the new one is opened anew
             with log_at(self._options.log_only(location, create=create)) as log:
-                self._restore_log(log, 0)
+                self._restore_log(log, 0, source)
         self._verify(location)
 
-    def _restore_log(self, log: EventLog, after: int) -> None:
+    def _restore_log(self, log: EventLog, after: int, source: str | None) -> None:
         manifest = self._manifest
         if log.is_dense and manifest.missing > manifest.erased:
             msg = (
@@ -286,7 +296,7 @@ class _RestoreRun:
         # What lies in the records, large data among it, stays as it is: so hashes do not see the change.
         if self._is_rekeyed:
             pages = ([log.packed(record, self._backup.plain(record)) for record in page] for page in pages)
-        log.restore(pages, source=self.source)
+        log.restore(pages, source=source)
         for bookmark in self._bookmarks:
             # Named feeds go on where they were, though the log has another identity.
             with contextlib.suppress(LostRaceError):  # it was saved before this was interrupted
@@ -350,9 +360,15 @@ def _drafted(target: Path, source: str) -> Generator[Path]:
             noted = draft / "source"
             if not noted.exists() or noted.read_text() != source:
                 noted.unlink(missing_ok=True)  # first: it must not stand for half of what it stood for
-                shutil.rmtree(draft / "data", ignore_errors=True)
+                for earlier in draft.glob("data*"):
+                    shutil.rmtree(earlier, ignore_errors=True)
+                    earlier.unlink(missing_ok=True)
                 write_private(noted, source.encode())
             yield draft / "data"
+            for beside in draft.glob("data-*"):  # of a file; what is there of an earlier one is not of this log
+                place = target.with_name(target.name + beside.name.removeprefix("data"))
+                if not place.exists():
+                    beside.rename(place)
             (draft / "data").rename(target)  # at once: nothing that would open is ever there in part
             sync(target.parent)
             shutil.rmtree(draft, ignore_errors=True)

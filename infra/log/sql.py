@@ -56,6 +56,8 @@ _COLUMNS: Final = {
     "chatledger_blobs": ("name", "previous", "entry"),
     "chatledger_live": ("chat", "stream", "number", "at", "entry"),
 }
+_PARTIAL: Final = 1
+"""The `user_version` of a file of which only a part is restored."""
 _WHOLE_FILE: Final = 1 << 40
 COUNTED_BYTES: Final = 4000
 """Of a row, how much at most stays in its place. The pages that a larger one has besides are free at once."""
@@ -300,24 +302,44 @@ class SqliteLog(PolledLog):
             ]
 
     def restore(self, pages: Iterable[Sequence[Notification]], *, source: str | None = None) -> None:
-        """Implement `EventLog.restore`: all in one transaction, of which nothing is left when it is interrupted."""
-        del source
-        with self.translated("the log"), self._sqlite.datastore.transaction(commit=True) as cursor:
+        """Implement `EventLog.restore`: of a named source page by page, into a file that nobody else has; else all in one transaction."""
+        parts = [pages] if source is None else ([page] for page in pages)
+        with self.translated("the log"):
+            for part in parts:
+                with self._sqlite.datastore.transaction(commit=True) as cursor:
+                    self._insert(cursor, part, is_part=source is not None)
+
+    def _insert(self, cursor: SQLiteCursor, pages: Iterable[Sequence[Notification]], *, is_part: bool) -> None:
+        if not (is_part and _is_partial(cursor)):
             cursor.execute(f"SELECT COUNT(*) AS count FROM {_EVENTS}")  # noqa: S608 - the table's name is ours
             refuse_unless_empty(cursor.fetchone()["count"])
-            insert = (
-                f"INSERT INTO {_EVENTS} (position, originator_id, originator_version, topic, state) "  # noqa: S608
-                "VALUES (?, ?, ?, ?, ?)"
+        if is_part:
+            cursor.execute(f"PRAGMA user_version = {_PARTIAL}")
+        insert = (
+            f"INSERT INTO {_EVENTS} (position, originator_id, originator_version, topic, state) "  # noqa: S608
+            "VALUES (?, ?, ?, ?, ?)"
+        )
+        for page in pages:
+            cursor.executemany(
+                insert,
+                [
+                    (record.id, record.originator_id, record.originator_version, record.topic, record.state)
+                    for record in page
+                    if record.topic
+                ],
             )
-            for page in pages:
-                cursor.executemany(
-                    insert,
-                    [
-                        (record.id, record.originator_id, record.originator_version, record.topic, record.state)
-                        for record in page
-                        if record.topic
-                    ],
-                )
+
+    def restored_position(self, source: str) -> int | None:
+        """Implement `EventLog.restored_position`. What is from another source is never there: the file is one of this."""
+        del source
+        with self.translated("the log"), self._sqlite.datastore.transaction(commit=False) as cursor:
+            is_partial = _is_partial(cursor)
+        return self.last_position() if is_partial else 0
+
+    def finish_restore(self) -> None:
+        """Implement `EventLog.finish_restore`."""
+        with self.translated("the log"), self._sqlite.datastore.transaction(commit=True) as cursor:
+            cursor.execute("PRAGMA user_version = 0")
 
     def remove(self, positions: Sequence[int]) -> None:
         self.empty("the log", _EVENTS, "position = ?", *((position,) for position in positions))
@@ -344,6 +366,12 @@ class SqliteLog(PolledLog):
             "originator_id = ? AND position >= ? AND position < ?",
             (stream_id, first_position, before),
         )
+
+
+def _is_partial(cursor: SQLiteCursor) -> bool:
+    cursor.execute("PRAGMA user_version")
+    version: int = cursor.fetchone()[0]
+    return version == _PARTIAL
 
 
 class SqlBlobStorage:

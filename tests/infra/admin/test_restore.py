@@ -274,9 +274,11 @@ from chatledger.infra.admin import backups
 from chatledger.infra.ledger.ledger import Ledger
 from chatledger.infra.log.nats import event_log, restoring
 from chatledger.infra.log.nats.recorders import StreamRecorder
+from chatledger.infra.log.sql import SqliteLog
 
 folder, target, key, point = sys.argv[1:]
 restoring.MAX_BATCH = 7
+backups._PAGE = 3 if target.startswith("sqlite") else 250
 
 def dying(owner, name, count=0):
     carried_out, calls = getattr(owner, name), iter(range(1000))
@@ -288,14 +290,14 @@ def dying(owner, name, count=0):
 
 places = {
     "purge": (restoring, "_purge_placeholders"),
-    "feeds": (event_log.JetStreamLog, "save_bookmark"),
     "note": (backups, "note_backup"),
-    "mark": (event_log, "finish_restore"),
+    "mark": (SqliteLog if target.startswith("sqlite") else event_log, "finish_restore"),
     "index": (backups, "open_shared"),
     "verify": (Ledger, "verify"),
 }
 if point.isdigit():
     dying(StreamRecorder, "insert", int(point))
+    dying(SqliteLog, "_insert", int(point))
 else:
     dying(*places[point])
 admin.restore(folder, target, rekey=Encryption(key))
@@ -321,7 +323,7 @@ class Packed:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("place", ["directory", "server"])
+@pytest.mark.parametrize("place", ["directory", "sqlite", "server"])
 def test_a_rekeying_goes_on_where_it_was_killed(
     folder: Path, before: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -332,7 +334,9 @@ def test_a_rekeying_goes_on_where_it_was_killed(
         target = str(tmp_path / "rekeyed")
         if place == "server":
             target = f"{stack.enter_context(server_at(tmp_path / 'server'))}/rekeyed"
-        points = ["0", "2", "1", "purge", "note", "mark"]
+        if place == "sqlite":
+            target = f"sqlite:///{target}"
+        points = ["0", "2", "1", *([] if place == "sqlite" else ["purge"]), "note", "mark"]
         for point in points if place == "server" else [*points, "index", "verify"]:
             rekeyed_and_killed(folder, target, new, point)
             assert not (tmp_path / "rekeyed").exists()
@@ -346,21 +350,24 @@ def test_a_rekeying_goes_on_where_it_was_killed(
         with chatledger.open(target, encryption=Encryption(new)) as ledger:
             ledger.verify()
             assert answers(ledger) == before
-        if place == "directory":
+        if place != "server":
             assert admin.diagnose(target, encryption=Encryption(new)).key_ids == ("new",)
             assert not (tmp_path / "rekeyed.restoring").exists()
 
 
 @pytest.mark.guard
-def test_a_rekeying_says_from_where_it_goes_on(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    new, target = Encryption.new_key("new"), tmp_path / "rekeyed"
+@pytest.mark.parametrize(("scheme", "page"), [("", 7), ("sqlite:///", 3)], ids=["directory", "sqlite"])
+def test_a_rekeying_says_from_where_it_goes_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, page: int
+) -> None:
+    new, target = Encryption.new_key("new"), f"{scheme}{tmp_path / 'rekeyed'}"
     rekeyed_and_killed(folder, target, new, "3")
     packed, steps = Packed(monkeypatch), list[tuple[int, int]]()
     admin.restore(folder, target, rekey=Encryption(new), progress=lambda done, total: steps.append((done, total)))
 
-    assert min(packed.positions) > 3 * 7
+    assert min(packed.positions) > 3 * page
     assert steps == sorted(steps)
-    assert steps[0][0] > 3 * 7
+    assert steps[0][0] > 3 * page
     assert steps[-1][0] == steps[-1][1]
 
 
