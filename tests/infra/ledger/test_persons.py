@@ -652,3 +652,19 @@ def test_all_of_a_user_is_exported(ledger: Ledger, tmp_path: Path) -> None:
     assert list(ledger.export_user("nobody")) == []
     with pytest.raises(AccessDeniedError):
         ledger.for_user("ada").export_user("ada")
+
+
+def test_an_export_of_before_that_is_taken_in_again(ledger: Ledger) -> None:
+    """Messages that are there keep the pseudonym. A chat that was deleted is there again, as it was: erasing once more takes out the name."""
+    ledger.append("bob-1", [NewMessage("user", "Good bye", sender_id="ada")])
+    exported = [ledger.export_chat(chat_id) for chat_id in ("bob-0", "bob-1")]
+    ledger.erase_user("ada", pseudonym="former user")
+    ledger.delete_chat("bob-1")
+    for chat in exported:
+        ledger.import_chat(chat)
+    assert {message.sender_id for message in ledger.get_messages("bob-0")} == {"former user", None}
+    assert [member.user_id for member in ledger.members("bob-0")] == []
+    assert [message.sender_id for message in ledger.get_messages("bob-1")] == [None, None, "ada"]
+    report = ledger.erase_user("ada", pseudonym="former user")
+    assert {(mention.chat_id, mention.kind) for mention in report.pseudonymised} == {("bob-1", "sender")}
+    assert ledger.get_messages("bob-1")[-1].sender_id == "former user"
