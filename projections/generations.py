@@ -204,7 +204,9 @@ class Generation(Environment):
 
     def put_redaction(self, txn: Transaction, redaction: Erasure, *, is_due: bool) -> None:
         """Note that content was taken away, and where it is to be erased from the log and the files of the index, if it was there."""
-        txn.put(_REDACTED, number(redaction.tombstone_position), db=self.meta)
+        # What a cluster took back is noted once more, and came before what was redacted since.
+        position = max(redaction.tombstone_position, self.redacted_at(txn))
+        txn.put(_REDACTED, number(position), db=self.meta)
         if is_due:
             txn.put(_ERASURE + number(redaction.tombstone_position), _encode(redaction), db=self.meta)
             self.note_dirty(txn)

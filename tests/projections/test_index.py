@@ -28,6 +28,7 @@ from chatledger.domain.chat.events import ChatUpdated, Recorded
 from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import ChainIntegrityError, CorruptStateError, LedgerClosedError
 from chatledger.domain.log.codec import Envelope, encode_events
+from chatledger.projections.generations import Erasure
 from chatledger.projections.index import Index
 from chatledger.projections.lmdb.keys import id_key, number
 
@@ -484,3 +485,18 @@ def test_the_map_of_an_index_grows(tmp_path: Path) -> None:
         index.rebuild(reader(story.events, 7))
 
         assert story_answers(story, [CHAT]) == live == answers(index, [CHAT])
+
+
+def test_what_is_to_be_erased_again_is_noted_once(tmp_path: Path) -> None:
+    """By its position, however often; the last event that took content away stays the last one."""
+    first, second = (Erasure("c", 1, position, targets=((1, (3,)),)) for position in (5, 9))
+    with opened(tmp_path) as index:
+        for redaction in (second, first, first):
+            index.note_erasures([], [redaction])
+        with index.snapshot() as snapshot:
+            assert [erasure.tombstone_position for erasure in snapshot.erasures()] == [5, 9]
+            assert snapshot.redacted_at == 9
+        for _ in range(2):
+            index.finish_erasure(first, at_ms=1)
+        with index.snapshot() as snapshot:
+            assert [receipt.tombstone_position for receipt in snapshot.receipts()] == [5, 9]
