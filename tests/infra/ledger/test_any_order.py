@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +21,7 @@ from chatledger.importers import ImportedChat
 USERS = ("ada.l@example", "bob.b@example")
 LATE = 2**42
 STEPS = (
-    *("append", "append", "fork", "redact", "redact", "erase", "erase with a pseudonym"),
+    *("append", "append", "fork", "retitle", "redact", "redact", "redact words", "erase", "erase with a pseudonym"),
     *("sweep", "sweep content", "hold", "release", "export", "import", "backup", "move"),
 )
 
@@ -30,12 +30,13 @@ class Story:
     """
     A ledger, and what it should say: the word of each message by its id, None where that is gone, in chats by their ids.
 
-    Each word is said once, and stands in copies of its message besides.
+    Each word is said once, and stands in copies of its message besides. Of a title the words of before stay until they are redacted.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.moves, self.count = folder, 0, 0
+    def __init__(self, folder: Path, *, is_directory: bool) -> None:
+        self.folder, self.is_directory, self.moves, self.count = folder, is_directory, 0, 0
         self.owners: dict[str, str] = {}
+        self.titles: dict[str, list[str]] = {}
         self.words: dict[str, dict[str, str | None]] = {}
         self.senders: dict[str, str | None] = {}
         self.copies: dict[str, str] = {}
@@ -43,10 +44,17 @@ class Story:
         self.exported: list[tuple[ImportedChat, str, dict[str, str | None], dict[str, str | None]]] = []
         self.ledger = self.open()
 
+    @property
+    def place(self) -> Path:
+        return self.folder / str(self.moves)
+
+    @property
+    def location(self) -> str:
+        return str(self.place / "data") if self.is_directory else f"sqlite:///{self.place / 'log.db'}"
+
     def open(self) -> Ledger:
-        self.place = self.folder / str(self.moves)
         self.place.mkdir(exist_ok=True)
-        return chatledger.open(f"sqlite:///{self.place / 'log.db'}", erase="soon")
+        return chatledger.open(self.location, erase="soon")
 
     def step(self, name: str, number: int) -> None:
         owner = USERS[number % 2]
@@ -58,6 +66,10 @@ class Story:
                 self.fork(chat_id, owner)
             case "redact" if self.words.get(chat_id):
                 self.redact(chat_id, [*self.words[chat_id]][number % len(self.words[chat_id])])
+            case "retitle" if chat_id:
+                self.ledger.update_chat(chat_id, title=self.new_title(chat_id))
+            case "redact words" if chat_id:
+                self.redact_words(chat_id)
             case "erase":
                 self.ledger.erase_user(owner)
                 self.delete(owner)
@@ -79,7 +91,8 @@ class Story:
                 kept = (self.owners[chat_id], {**words}, {one: self.senders[one] for one in words})
                 self.exported.append((self.ledger.export_chat(chat_id), *kept))
             case "import" if self.exported:
-                self.take_in(*self.exported[number % len(self.exported)])
+                exported = self.exported[number % len(self.exported)]
+                self.take_in(*exported, on_change="skip" if number % 2 else "version")
             case "backup":
                 self.ledger.backup(self.folder / "backup")
             case "move":
@@ -91,17 +104,31 @@ class Story:
         self.count += 1
         if not chat_id:
             chat_id = f"c{self.count}"
-            self.ledger.create_chat(chat_id, owner)
+            self.ledger.create_chat(chat_id, owner, title=self.new_title(chat_id))
             self.owners[chat_id], self.words[chat_id] = owner, {}
         for sender in USERS:
             message_id, word = f"m{self.count}-{sender[0]}", f"w{self.count}{sender[0]}kohlrabi"
             self.ledger.append(chat_id, [NewMessage("user", f"say {word}", id=message_id, sender_id=sender)])
             self.words[chat_id][message_id], self.senders[message_id] = word, sender
 
+    def new_title(self, chat_id: str) -> str:
+        self.count += 1
+        self.titles.setdefault(chat_id, []).append(f"w{self.count}tkohlrabi")
+        return self.titles[chat_id][-1]
+
+    def redact_words(self, chat_id: str) -> None:
+        try:
+            self.ledger.redact_words(chat_id)
+        except HeldError:
+            assert chat_id in self.held
+        else:
+            del self.titles[chat_id][:-1]
+
     def fork(self, chat_id: str, owner: str) -> None:
         self.count += 1
-        head = self.ledger.get_messages(chat_id)[-1].id
-        copy = self.ledger.fork_chat(chat_id, head, new_chat_id=f"c{self.count}", user_id=owner)
+        head, new_id = self.ledger.get_messages(chat_id)[-1].id, f"c{self.count}"
+        title = self.new_title(new_id)
+        copy = self.ledger.fork_chat(chat_id, head, new_chat_id=new_id, user_id=owner, title=title)
         self.owners[copy.id], self.words[copy.id] = owner, {}
         for message in self.ledger.get_messages(copy.id):
             assert message.copied_from is not None
@@ -129,7 +156,7 @@ class Story:
 
     def delete(self, owner: str) -> None:
         for chat_id in [one for one, user in self.owners.items() if user == owner and one not in self.held]:
-            del self.owners[chat_id], self.words[chat_id]
+            del self.owners[chat_id], self.words[chat_id], self.titles[chat_id]
 
     def named(self, user: str) -> Iterator[str]:
         """The messages that a user said, in chats that nothing holds."""
@@ -149,11 +176,19 @@ class Story:
                 self.forget(message_id)
 
     def take_in(
-        self, exported: ImportedChat, owner: str, words: dict[str, str | None], senders: dict[str, str | None]
+        self,
+        exported: ImportedChat,
+        owner: str,
+        words: dict[str, str | None],
+        senders: dict[str, str | None],
+        *,
+        on_change: Literal["skip", "version"],
     ) -> None:
         """Import a chat: what is there stays as it is, and one that is gone is there again."""
-        self.ledger.import_chat(exported, on_change="skip")
+        self.ledger.import_chat(exported, on_change=on_change)
         if exported.id not in self.owners:
+            assert exported.title is not None
+            self.titles[exported.id] = [exported.title]
             self.owners[exported.id], self.words[exported.id] = owner, {**words}
             self.senders |= senders
 
@@ -163,8 +198,8 @@ class Story:
         self.ledger.close()
         shutil.rmtree(self.place)
         self.moves += 1
-        (self.folder / str(self.moves)).mkdir()
-        restore(self.folder / "backup", f"sqlite:///{self.folder / str(self.moves) / 'log.db'}")
+        self.place.mkdir()
+        restore(self.folder / "backup", self.location)
         self.ledger = self.open()
 
     def check(self) -> None:
@@ -179,6 +214,8 @@ class Story:
                 for chat in self.ledger.list_chats()
             }
             assert said == self.words
+            titles = {chat.id: chat.title for chat in self.ledger.list_chats()}
+            assert titles == {chat_id: words[-1] for chat_id, words in self.titles.items()}
             for words in self.words.values():
                 for message in map(self.ledger.get_message, words):
                     assert message is not None
@@ -189,17 +226,21 @@ class Story:
         self.ledger.backup(self.folder / "backup")
         self.ledger.close()
         stays = {word for words in self.words.values() for word in words.values()}
+        stays |= {word for words in self.titles.values() for word in words}
         for number in range(1, self.count + 1):
-            for word in (f"w{number}{user[0]}kohlrabi" for user in USERS):
+            for word in (f"w{number}{kind}kohlrabi" for kind in "abt"):
                 assert word in stays or files_with(self.folder, word.encode()) == [], word
 
 
 @pytest.mark.timeout(1200)
 @settings(max_examples=300 if IS_SOAK else 10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 11)), min_size=4, max_size=14))
-def test_any_order(steps: list[tuple[str, int]]) -> None:
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 11)), min_size=4, max_size=14),
+    is_directory=st.booleans() if IS_SOAK else st.sampled_from([False]),
+)
+def test_any_order(steps: list[tuple[str, int]], *, is_directory: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        story = Story(Path(folder))
+        story = Story(Path(folder), is_directory=is_directory)
         try:
             for name, number in [("append", 1), ("append", 0), *steps]:
                 story.step(name, number)
