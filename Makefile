@@ -113,7 +113,7 @@ agents: build/agents/.installed ## Coding agents themselves against a model on l
 	$(BIN)/python -m pytest -q -m soak tests/infra/exchange/test_agents_clients.py
 
 build/agents/.installed: Makefile
-	npm install --silent --prefix build/agents @anthropic-ai/claude-code@2.1.197 @openai/codex@0.171.0 @google/gemini-cli@0.61.0 @mariozechner/pi-coding-agent@0.73.1
+	npm install --silent --prefix build/agents @anthropic-ai/claude-code@2.1.197 @openai/codex@0.171.0 @google/gemini-cli@0.61.0 opencode-ai@1.18.33 @mariozechner/pi-coding-agent@0.73.1
 	node build/agents/node_modules/@anthropic-ai/claude-code/install.cjs
 	touch $@
 

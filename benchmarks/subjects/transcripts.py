@@ -100,7 +100,7 @@ def _files_kept(world: World, sessions: Sequence[Entries]) -> Iterator[Row]:
         for entries in sessions:
             session = entries[0]["sessionId"]
             own = (files / f"{session}.jsonl").read_bytes()
-            check_equal("transcripts", exported(ledger, f"claude/-home-ada-project/{session}"), own)
+            check_equal("transcripts", _kept(ledger, session), own)
         yield world.compare(
             keeper.once,
             lambda: [file.stat() for file in files.iterdir()],
@@ -119,6 +119,11 @@ def _files_kept(world: World, sessions: Sequence[Entries]) -> Iterator[Row]:
         theirs=[float(raw)],
         note=f"closed: log {sizes['log'] / raw:.2f} and index {sizes['index'] / raw:.2f} times the files; each comes back equal",
     )
+
+
+def _kept(ledger: Ledger, session: str) -> bytes:
+    chat = ledger.get_chat(f"claude/-home-ada-project/{session}")
+    return b"" if chat is None else exported(ledger, chat, AGENTS["claude-code"])
 
 
 def _add_ours(ledger: Ledger, entries: Entries) -> None:

@@ -1,7 +1,9 @@
 """Transcripts as coding agents write them, in our own words: the shapes are those of files that the clients wrote."""
 
 import json
-from collections.abc import Iterable
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -194,4 +196,75 @@ def gemini_file(home: Path, content: bytes) -> Path:
 def _written(path: Path, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
+    return path
+
+
+OPENCODE_SESSION: Final = "ses_22d46081d0012gD7WnXMvzNhib"
+_OPENCODE_SCHEMA: Final = """
+pragma journal_mode = wal;
+create table if not exists session (id text primary key, project_id text not null, parent_id text, slug text not null,
+    directory text not null, title text not null, version text not null, summary_additions integer, cost real default 0 not null,
+    tokens_input integer default 0 not null, model text, time_created integer not null, time_updated integer not null);
+create table if not exists message (id text primary key, session_id text not null, time_created integer not null, data text not null);
+create table if not exists part (id text primary key, message_id text not null, session_id text not null, data text not null);
+delete from session; delete from message; delete from part;
+"""
+"""The columns of 1.18.33 that are read, without those that a session of ours would have empty."""
+
+
+def opencode_message(message_id: str, role: str, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A message of OpenCode, complete if it is an answer, without the ids that its rows have."""
+    created = 1_795_000_000_000 + int(message_id.strip("m"))
+    told = {"time": {"created": created}, "agent": "build"}
+    if role == "assistant":
+        told = {"modelID": "open-test", "time": {"created": created, "completed": created + 1}}
+    return {"id": message_id, "info": {"role": role, **told, **more}, "parts": list(parts)}
+
+
+def opencode_text(text: str, **more: Any) -> dict[str, Any]:
+    """A part of OpenCode that is text."""
+    return {"type": "text", "text": text, **more}
+
+
+_OPENCODE_STATE: Final = {"status": "completed", "input": {"command": "ls"}, "output": "alfama.py", "title": "ls"}
+OPENCODE: Final[list[dict[str, Any]]] = [
+    opencode_message("m01", "user", opencode_text("Where is fado sung?")),
+    opencode_message(
+        "m02",
+        "assistant",
+        {"type": "step-start"},
+        {"type": "reasoning", "text": "I list the files."},
+        {"type": "tool", "tool": "bash", "callID": "c1", "state": _OPENCODE_STATE},
+        {"type": "step-finish", "reason": "tool-calls", "cost": 0},
+    ),
+    opencode_message("m03", "assistant", opencode_text("In Alfama.")),
+    opencode_message("m04", "user", opencode_text("And opera?")),
+    opencode_message("m05", "assistant", opencode_text("In Chiado.")),
+]
+"""A session of OpenCode with a call."""
+
+
+def opencode_file(home: Path, messages: Sequence[dict[str, Any]], updated: int, **session: Any) -> Path:
+    """Write the database of OpenCode with one session, as it is in the end or at a moment before."""
+    path = home / ".local/share/opencode/opencode.db"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    row: dict[str, Any] = {
+        "id": OPENCODE_SESSION,
+        "project_id": "global",
+        "slug": "misty-lagoon",
+        "directory": "/src/trip",
+    }
+    row |= {"title": "Music in Lisbon", "version": "1.18.33", "summary_additions": 0, "tokens_input": 3}
+    row |= {"time_created": 1_795_000_000_000, "time_updated": updated, **session}
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(_OPENCODE_SCHEMA)
+        names, places = ", ".join(row), ", ".join("?" * len(row))
+        connection.execute(f"insert into session ({names}) values ({places})", [*row.values()])
+        for message in messages:
+            info, created = json.dumps(message["info"], separators=(",", ":")), message["info"]["time"]["created"]
+            connection.execute("insert into message values (?, ?, ?, ?)", (message["id"], row["id"], created, info))
+            for number, part in enumerate(message["parts"]):
+                values = f"p{message['id']}-{number}", message["id"], row["id"], json.dumps(part, separators=(",", ":"))
+                connection.execute("insert into part values (?, ?, ?, ?)", values)
+        connection.commit()
     return path

@@ -20,11 +20,12 @@ import click
 
 from chatledger.domain.chat.lines import value_of
 from chatledger.domain.errors import ConfigurationError, NotFoundError
+from chatledger.domain.forms.plain import text_at
 from chatledger.domain.values import Chat, Message
 
-from ...exchange.agents.agent import Agent, NewSession, SessionFile
+from ...exchange.agents.agent import Agent, NewSession, SessionFile, WrittenSession
 from ...exchange.agents.every import AGENTS, ALIASES, agent_named, since_summary, whole_chain
-from ...exchange.agents.following import exported, place_of
+from ...exchange.agents.following import exported, place_now, place_of, stamp_of
 from ...exchange.agents.keeping import AgentFiles, Keeper, Round
 from ...exchange.agents.redaction import without_keys
 from ...ledger.drafts import new_id
@@ -106,7 +107,7 @@ def keep_command(
     sources = [AgentFiles(agent, agent.roots(environ, home)) for agent in agents]
 
     def takes(file: SessionFile) -> bool:
-        if since is not None and file.path.stat().st_mtime < since.timestamp():
+        if since is not None and place_now(file, stamp_of(file.path)).mtime < since.timestamp() * 1e9:
             return False
         return not excluded or not any(fnmatch(_cwd_in(file, agents), pattern) for pattern in excluded)
 
@@ -147,7 +148,7 @@ def _counts(outcome: Round, agent: Agent) -> dict[str, int]:
 
 def _cwd_in(file: SessionFile, agents: list[Agent]) -> str:
     """The folder that a session worked in, as its place or its first lines say."""
-    if cwd := file.metadata.get("cwd"):
+    if cwd := text_at(file.metadata, "cwd"):
         return cwd
     with contextlib.suppress(OSError), file.path.open("rb") as stream:
         for line in islice(stream, _PEEKED_LINES):
@@ -335,6 +336,21 @@ def resume_command(
             {"agent": agent.name, "dropped": dict(kinds)}, f"would write a new {agent.name} session{left_out}"
         )
         return 0
+    path = _put(written, root)
+    prepare, command = (
+        [argument.replace("{file}", str(path)) for argument in arguments]
+        for arguments in (written.prepare, written.command)
+    )
+    commands = [prepare, command] if prepare else [command]
+    value = {"agent": agent.name, "file": str(path), "command": command, "dropped": dict(kinds)}
+    value |= {"prepare": prepare} if prepare else {}
+    settings.answer(value, f"wrote a new {agent.name} session{left_out}", " && ".join(map(shlex.join, commands)))
+    codes = (subprocess.run(one, cwd=folder, check=False).returncode for one in commands if run)  # noqa: S603 - as --run asks
+    return next((code for code in codes if code), 0)
+
+
+def _put(written: WrittenSession, root: Path) -> Path:
+    """Write a session where its agent takes it from, and return its path."""
     import platformdirs
 
     is_own = "/" in written.name  # Codex takes a file from its own folder only
@@ -342,10 +358,7 @@ def resume_command(
     part = path.with_name(f".{path.name}.part")  # no client sees half of it
     write_private(part, written.content.decode())
     replace(part, path)
-    command = [argument.replace("{file}", str(path)) for argument in written.command]
-    value = {"agent": agent.name, "file": str(path), "command": command, "dropped": dict(kinds)}
-    settings.answer(value, f"wrote a new {agent.name} session{left_out}", shlex.join(command))
-    return subprocess.run(command, cwd=folder, check=False).returncode if run else 0  # noqa: S603 - as --run asks
+    return path
 
 
 def _said(chain: list[Message]) -> list[Message]:
@@ -371,7 +384,7 @@ def write_session(settings: GlobalOptions, name: str, target: str) -> bytes:
         chat = session_named(ledger, name)
         told = chat.metadata or {}
         if told.get("agent") == agent.name:
-            return exported(ledger, chat.id)
+            return exported(ledger, chat, agent)
         chain = whole_chain(ledger, chat)
     root = agent.roots(os.environ, Path.home())[0]
     return agent.written(

@@ -21,11 +21,15 @@ class SessionFile(NamedTuple):
         path: The file.
         chat_id: The id of the chat that keeps it.
         metadata: What its place says of it, for the metadata of the chat: `session`, and `parent` of a subagent.
+        changed: When the session was changed, in ns since the epoch, where the file has several.
+        title: The title that its agent gave it beside its lines.
     """
 
     path: Path
     chat_id: str
-    metadata: dict[str, str]
+    metadata: Mapping[str, Any]
+    changed: int | None = None
+    title: str | None = None
 
 
 class WrittenSession(NamedTuple):
@@ -37,12 +41,14 @@ class WrittenSession(NamedTuple):
         dropped: What the conversation says and the file does not.
         name: The name of the file; one with folders belongs below the first of the agent's roots, which takes no other.
         command: The arguments of the command that goes on from it; `{file}` stands for its path.
+        prepare: Those of a command that is run before it, if there is one.
     """
 
     content: bytes
     dropped: Sequence[Dropped]
     name: str
     command: Sequence[str]
+    prepare: Sequence[str] = ()
 
 
 class NewSession(NamedTuple):
@@ -64,6 +70,14 @@ class Settle(Protocol):
         ...
 
 
+class Rows(Protocol):
+    """The signature of `Agent.rows`."""
+
+    def __call__(self, file: SessionFile, *, at_end: bool) -> tuple[list[bytes], bool]:
+        """Return lines, oldest first; raise `OSError` where the database cannot be read."""
+        ...
+
+
 class Agent(NamedTuple):
     """
     A coding agent.
@@ -71,8 +85,8 @@ class Agent(NamedTuple):
     Args:
         name: What it is called, such as `codex`.
         form: The form of its messages.
-        roots: The folders in which it keeps transcripts, by the environment and the user's home; they may be absent.
-        sessions: The transcripts below such a folder.
+        roots: The folders in which it keeps transcripts, or its database, by the environment and the user's home; they may be absent.
+        sessions: The transcripts below such a folder, or in a database.
         line_of: Reads a line: its value, and an id for it where it has none.
         lines_in: Reads the lines of a message that a chat keeps.
         described: Metadata of the chat that a line tells.
@@ -80,6 +94,9 @@ class Agent(NamedTuple):
         beside: The path of a file that has the rest of a line, such as an output that was too long for it.
         settled: Lines as they stand after all of them, where a later line may change an earlier one. It is told which ids are kept
             already, and whether the file ends here; a line that may change says nothing before that.
+        rows: The messages of a session in a database, as lines, and whether they are all: without `at_end`, those up to the first that
+            is incomplete.
+        exported: The file for a session of a database, by the metadata of its chat and the newest versions of its messages.
     """
 
     name: str
@@ -92,6 +109,8 @@ class Agent(NamedTuple):
     written: Callable[[Sequence[Message], NewSession], WrittenSession]
     beside: Callable[[Any], str | None] = lambda _: None
     settled: Settle | None = None
+    rows: Rows | None = None
+    exported: Callable[[Mapping[str, Any], Sequence[Any]], bytes] | None = None
 
 
 def time_of(text: str | None) -> int | None:

@@ -8,15 +8,16 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.forms.claude_code import NAME as CLAUDE_CODE
 from chatledger.domain.forms.gemini_cli import NAME as GEMINI_CLI
 from chatledger.domain.forms.gemini_cli import messages_in
-from chatledger.domain.forms.plain import last_line
+from chatledger.domain.forms.opencode import NAME as OPENCODE
+from chatledger.domain.forms.plain import last_line, object_at
 from chatledger.domain.values import Chat, Message
 
 from ...ledger.ledger import Ledger
-from . import claude_code, codex, gemini_cli, pi
+from . import claude_code, codex, gemini_cli, opencode, pi
 from .agent import Agent
 
 AGENTS: Final[Mapping[str, Agent]] = {
-    module.AGENT.name: module.AGENT for module in (claude_code, codex, gemini_cli, pi)
+    module.AGENT.name: module.AGENT for module in (claude_code, codex, gemini_cli, opencode, pi)
 }
 """The agents by their names."""
 ALIASES: Final = {"claude": CLAUDE_CODE, "gemini": GEMINI_CLI}
@@ -60,6 +61,7 @@ def since_summary(messages: Sequence[Message]) -> list[Message]:
         for place, message in enumerate(messages)
         if (message.form == CLAUDE_CODE and last_line(message.data).get("isCompactSummary"))
         or (message.form == GEMINI_CLI and messages_in(last_line(message.data)))
+        or (message.form == OPENCODE and object_at(last_line(message.data), "info").get("summary") is True)
     ]
     rest = messages[summaries[-1] :] if summaries else messages
     # What a client notes before the first prompt says nothing.

@@ -6,6 +6,7 @@ there. A file that was not only added to is compared with what is kept: what bot
 Nothing that is kept is removed; messages that the file has no more are stale.
 """
 
+import contextlib
 import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -19,14 +20,25 @@ from typing import IO, Any, Final, NamedTuple, cast
 import msgspec
 from msgspec import UNSET
 
-from chatledger.domain.chat.lines import Placing, TranscriptLine, bytes_of, gather, title_in, value_of, values_in
+from chatledger.domain.chat.lines import (
+    BOOKKEEPING,
+    Placing,
+    TranscriptLine,
+    bytes_of,
+    gather,
+    title_in,
+    value_of,
+    values_in,
+)
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.forms.items import What
 from chatledger.domain.forms.plain import object_at, parsed
+from chatledger.domain.forms.reading import items_of
 from chatledger.domain.values import Chat, Message
 
 from ...ledger.history import Commit, History, MessageHistory
 from ...ledger.ledger import Ledger
-from .agent import Agent, SessionFile
+from .agent import Agent, Rows, SessionFile
 
 PLACE: Final = "place"
 """The key in the metadata of a chat of the place up to which its file was read."""
@@ -95,7 +107,28 @@ def place_of(chat: Chat) -> FilePlace | None:
     return msgspec.convert(dict(stored), FilePlace) if stored else None
 
 
-def _is_seen(before: FilePlace, now: FilePlace) -> bool:
+def stamp_of(path: Path) -> tuple[int, int]:
+    """
+    Return the size of a file and the time of its last change in ns; of a database, with those of its log of writes.
+
+    Raises:
+        OSError: There is no such file.
+    """
+    stat = path.stat()
+    size, changed = stat.st_size, stat.st_mtime_ns
+    if path.suffix == ".db":
+        with contextlib.suppress(OSError):
+            stat = path.with_name(f"{path.name}-wal").stat()
+            size, changed = size + stat.st_size, max(changed, stat.st_mtime_ns)
+    return size, changed
+
+
+def place_now(file: SessionFile, stamp: tuple[int, int]) -> FilePlace:
+    """Return the place of a file that was not read, which has its stamp, or that of its session."""
+    return FilePlace(str(file.path), *(stamp if file.changed is None else (0, file.changed)))
+
+
+def is_seen(before: FilePlace, now: FilePlace) -> bool:
     """Whether a file is as it was when it was read to its end."""
     return (before.path, before.size, before.mtime) == (now.path, now.size, now.mtime)
 
@@ -136,10 +169,11 @@ class FileKeeping(NamedTuple):
             OSError: The file cannot be read.
             InvalidValueError: A line is too large, or another file has the session, and they differ.
         """
-        stat = file.path.stat()
-        now = FilePlace(str(file.path), stat.st_size, stat.st_mtime_ns)
-        if before is not None and _is_seen(before, now):
+        now = place_now(file, stamp_of(file.path))
+        if before is not None and is_seen(before, now):
             return Kept(place=before)
+        if self.agent.rows is not None:
+            return self._keep_rows(self.agent.rows, file, (before, now), at_end=at_end)
         with _opened(file.path) as stream:
             at, stale = before or now, _Stale()
             if before is not None and not _fits(stream, before):
@@ -219,6 +253,47 @@ class FileKeeping(NamedTuple):
             at = done
         return Kept(is_new and stored is not None, at.lines - first, bool(waiting), problems, stored)
 
+    def _keep_rows(
+        self, read: Rows, file: SessionFile, places: tuple[FilePlace | None, FilePlace], *, at_end: bool
+    ) -> Kept:
+        """Keep rows that are new or changed. One that says what it said travels with the next turn; a kept end that changed is replaced."""
+        before, now = places
+        rows, is_whole = read(file, at_end=at_end)
+        stored, chain = self.history(file.chat_id)
+        versions = {line.id: line for message in stored for line in self.agent.lines_in(message)}
+        turns = [message for message in chain if message.name != BOOKKEEPING]
+        head = self.agent.lines_in(turns[-1])[-1].id if turns else None
+        lines: list[TranscriptLine] = []
+        above: str | None = None
+        for number, row in enumerate(rows, 1):
+            line = self.agent.line_of(self._value(row), f"#{number}")
+            version = versions.get(line.id)
+            if version is None:
+                lines.append(line if above == head else line._replace(parent=above))
+                head = line.id if line.name else head
+            elif bytes_of(version.value) != bytes_of(line.value):
+                is_replaced = line.id == head and self._whats(line) != self._whats(version)
+                lines.append(line._replace(instead=line.id) if is_replaced else line._replace(name="", title=None))
+            above = line.id if line.name else above
+        messages = gather(lines)
+        is_waiting = bool(messages) and not messages[-1][-1].name and not at_end
+        if is_waiting:
+            del messages[-1]
+        place = now if is_whole and not is_waiting else FilePlace(now.path, 0, 0)
+        if not messages and (place == before or place is not now):
+            return Kept(place=before, is_waiting=not is_whole or is_waiting)
+        if not self._commit(file, before, place, messages, _Stale()):
+            return Kept()
+        return Kept(before is None, sum(map(len, messages)), not is_whole or is_waiting, (), place)
+
+    def history(self, chat_id: str) -> tuple[list[Message], list[Message]]:
+        """Return the messages that a chat keeps of its session, and those of its active branch."""
+        history = MessageHistory(self.ledger, chat_id)
+        return history.read(lambda history: (kept_messages(history), history.chain())) or ([], [])
+
+    def _whats(self, line: TranscriptLine) -> list[What]:
+        return [item.what for item in items_of(self.agent.form, line.value)]
+
     def _is_kept(self, chat_id: str, line_id: str) -> bool:
         return self.ledger.get_message(f"{chat_id}:{line_id}") is not None
 
@@ -259,7 +334,7 @@ class FileKeeping(NamedTuple):
             metadata = object_at(None if profile is None else profile.metadata)
             if metadata.get(PLACE) != (None if stored is None else msgspec.to_builtins(stored)):
                 return False
-            title = title_in(lines, has_title=profile is not None and profile.title is not None)
+            title = file.title or title_in(lines, has_title=profile is not None and profile.title is not None)
             began = next((line.created_at for line in lines if line.created_at is not None), None)
             is_new = commit.begin(title=title, metadata=described, created_at=began)
             if stale.ids:
@@ -289,9 +364,13 @@ def _own_values(message: Message) -> list[Any]:
     return [value for value in values_in(message.data) if _BESIDE not in object_at(value)]
 
 
-def exported(ledger: Ledger, chat_id: str) -> bytes:
-    """Return the lines that a chat keeps of the file of its session, byte for byte."""
-    stored = MessageHistory(ledger, chat_id).read(kept_messages) or []
+def exported(ledger: Ledger, chat: Chat, agent: Agent) -> bytes:
+    """Return the lines that a chat keeps of the file of its session, byte for byte; of a database, what the agent itself exports."""
+    stored, chain = FileKeeping(ledger, agent, "").history(chat.id)
+    if agent.exported is not None:
+        newest = {line.id: line.value for message in stored for line in agent.lines_in(message)}
+        own = {line.id for message in chain for line in agent.lines_in(message)}
+        return agent.exported(chat.metadata or {}, [value for line_id, value in newest.items() if line_id in own])
     return b"".join(bytes_of(value) + b"\n" for message in stored for value in _own_values(message))
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -13,7 +13,7 @@ from chatledger.domain.errors import InvalidValueError, PayloadTooLargeError
 
 from ...ledger.ledger import Ledger
 from .agent import Agent, SessionFile
-from .following import FileKeeping, FilePlace, Kept, place_of
+from .following import FileKeeping, FilePlace, Kept, is_seen, place_now, place_of, stamp_of
 
 _LIVE_S, _FOLDERS_S, _ALL_S, _LIVE_FOR_S = 1.0, 5.0, 60.0, 600.0
 """Files that grew of late are looked at each second, folders each 5, everything each minute."""
@@ -33,7 +33,7 @@ class AgentFiles(NamedTuple):
     def files(self) -> Iterator[SessionFile]:
         """Yield the transcripts, one for each session."""
         for root in self.roots:
-            if root.is_dir():
+            if root.exists():
                 yield from self.agent.sessions(root)
 
 
@@ -79,7 +79,8 @@ class Keeper:
         self._deleted: set[str] = set()
         self._seen: dict[Path, tuple[int, int]] = {}
         self._changed: dict[Path, float] = {}
-        self._waiting: set[Path] = set()
+        self._waiting: set[str] = set()
+        self._unlisted: list[str] = []
 
     def once(self) -> Round:
         """Keep what is new in all files, with what their last lines say nothing of."""
@@ -122,45 +123,52 @@ class Keeper:
                     if all_at == at
                     else [pair for pair in files if at - self._changed.get(pair[1].path, -_LIVE_FOR_S) < _LIVE_FOR_S]
                 )
-                due = [pair for pair in live if self._is_due(pair[1].path, at)]
+                due = self._as_now([pair for pair in live if self._is_due(pair[1], at)])
 
-    def _is_due(self, path: Path, at: float) -> bool:
+    def _as_now(self, due: list[tuple[Agent, SessionFile]]) -> list[tuple[Agent, SessionFile]]:
+        """Sessions that are due, those of a database as they are now: each is looked at where any of them changed."""
+        names = {agent.name for agent, _ in due if agent.rows is not None}
+        return [pair for pair in due if pair[0].name not in names] + list(self._files(names)) if names else due
+
+    def _is_due(self, file: SessionFile, at: float) -> bool:
         """Whether a file changed since it was read, or was quiet for long with lines at its end that wait."""
+        path = file.path
         try:
-            stat = path.stat()
+            stamp = stamp_of(path)
         except OSError:
             return False
-        if (stat.st_size, stat.st_mtime_ns) != self._seen.get(path):
+        if stamp != self._seen.get(path):
             self._changed[path] = at
             return True
-        return path in self._waiting and at - self._changed.get(path, at) >= _QUIET_S
+        return file.chat_id in self._waiting and at - self._changed.get(path, at) >= _QUIET_S
 
     def _folders(self, files: Iterable[tuple[Agent, SessionFile]]) -> set[Path]:
         """The folders that change when a session is added: those of files, those above, and those of agents, there or not."""
         roots = {root for source in self._sources for root in source.roots}
         return roots | {parent for _, file in files for parent in (file.path.parent, file.path.parent.parent)}
 
-    def _files(self) -> Iterator[tuple[Agent, SessionFile]]:
+    def _files(self, names: Collection[str] | None = None) -> Iterator[tuple[Agent, SessionFile]]:
         for source in self._sources:
-            yield from ((source.agent, file) for file in source.files() if self._takes(file))
+            if names is None or source.agent.name in names:
+                try:
+                    yield from ((source.agent, file) for file in source.files() if self._takes(file))
+                except OSError as error:  # a database that cannot be read
+                    self._unlisted.append(str(error))
 
     def _keep(self, ledger: Ledger, files: Iterable[tuple[Agent, SessionFile]], *, at_end: bool) -> Round:
         if self._places is None:
             self._places = {chat.id: place for chat in ledger.list_chats() if (place := place_of(chat)) is not None}
             # What somebody deleted does not come back as long as its agent has the file.
             self._deleted = {receipt.id for receipt in ledger.erasures() if receipt.kind == "chat"}
-        outcome, changed = Round(Counter(), [], []), list[tuple[Agent, SessionFile]]()
+        outcome, changed = Round(Counter(), [], self._unlisted), list[tuple[Agent, SessionFile]]()
+        self._unlisted = []
         for agent, file in files:
             place = self._places.get(file.chat_id)
             with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: its chat stays
-                stat = file.path.stat()
-                self._seen[file.path] = stat.st_size, stat.st_mtime_ns
+                stamp = self._seen[file.path] = stamp_of(file.path)
                 # What grew shortly before the watcher began is live, too.
-                self._changed.setdefault(file.path, time.monotonic() - max(time.time() - stat.st_mtime, 0))
-                if place is not None and (place.path, place.size, place.mtime) == (
-                    str(file.path),
-                    *self._seen[file.path],
-                ):
+                self._changed.setdefault(file.path, time.monotonic() - max(time.time() - stamp[1] / 1e9, 0))
+                if place is not None and is_seen(place, place_now(file, stamp)):
                     outcome.counts[agent.name, "sessions"] += 1
                 elif file.chat_id not in self._deleted:
                     changed.append((agent, file))
@@ -185,7 +193,7 @@ class Keeper:
                 is_told = isinstance(looked_at, InvalidValueError)
                 outcome.failures.append(str(looked_at) if is_told else f"{file.path}: {looked_at}")
             return
-        (self._waiting.add if looked_at.is_waiting else self._waiting.discard)(file.path)
+        (self._waiting.add if looked_at.is_waiting else self._waiting.discard)(file.chat_id)
         if looked_at.place is not None and self._places is not None:
             self._places[file.chat_id] = looked_at.place
         outcome.counts[name, "sessions"] += 1

@@ -67,6 +67,12 @@ def keep(ledger: Ledger, home: Path) -> Round:
     return keeper_of(ledger, home).once()
 
 
+def exported_of(ledger: Ledger, chat_id: str) -> bytes:
+    chat = ledger.get_chat(chat_id)
+    assert chat is not None
+    return exported(ledger, chat, AGENTS[str((chat.metadata or {})["agent"])])
+
+
 def texts(ledger: Ledger, chat_id: str, branch: str | None = None) -> list[str]:
     return [message.text for message in ledger.get_messages(chat_id, branch=branch) if message.text]
 
@@ -80,7 +86,7 @@ def test_a_session_is_kept_byte_for_byte_and_once(
     keep(ledger, tmp_path)
     position = ledger.position
 
-    assert exported(ledger, chat_id) == as_bytes(lines)
+    assert exported_of(ledger, chat_id) == as_bytes(lines)
     assert texts(ledger, chat_id)[0] == "Where is fado sung?"
     assert texts(ledger, chat_id)[-2:] == ["And opera?", "In Chiado."], "what was said anew is the active branch"
     assert texts(ledger, chat_id, "main")[-2:] == ["And jazz?", "In Baixa."], "what it replaced is still there"
@@ -123,7 +129,7 @@ def test_however_a_file_grew_the_ledger_is_the_same(
             for content in (whole[:cut], whole):
                 put(tmp_path, content)
                 keep(ledger, tmp_path)
-            assert exported(ledger, chat_id) == whole
+            assert exported_of(ledger, chat_id) == whole
             branches = {branch.name: texts(ledger, chat_id, branch.name) for branch in ledger.list_branches(chat_id)}
             expected = expected or [branches]
             assert [branches] == expected, f"cut at {cut}"
@@ -145,9 +151,9 @@ def test_a_watcher_lets_what_says_nothing_wait(
     }
 
     assert "bookkeeping" not in names
-    assert as_bytes(lines).startswith(exported(ledger, chat_id)), "the last line waits"
+    assert as_bytes(lines).startswith(exported_of(ledger, chat_id)), "the last line waits"
     keep(ledger, tmp_path)
-    assert exported(ledger, chat_id) == as_bytes(lines)
+    assert exported_of(ledger, chat_id) == as_bytes(lines)
 
 
 def test_torn_and_glued_lines_are_kept_and_read(ledger: Ledger, tmp_path: Path) -> None:
@@ -165,7 +171,7 @@ def test_torn_and_glued_lines_are_kept_and_read(ledger: Ledger, tmp_path: Path) 
     )
     outcome = keep(ledger, tmp_path)
 
-    assert exported(ledger, CLAUDE_CHAT) == path.read_bytes()
+    assert exported_of(ledger, CLAUDE_CHAT) == path.read_bytes()
     assert [problem.rpartition(":")[0] for problem in outcome.problems] == [f"{path}:11", f"{path}:12"]
     assert ledger.search("glued")
     assert not outcome.failures
@@ -182,7 +188,7 @@ def test_a_program_s_own_way_to_write_json_comes_back(ledger: Ledger, tmp_path: 
     path = claude_file(tmp_path, b"\n".join(lines) + b"\n")
     keep(ledger, tmp_path)
 
-    assert exported(ledger, CLAUDE_CHAT) == path.read_bytes()
+    assert exported_of(ledger, CLAUDE_CHAT) == path.read_bytes()
     assert texts(ledger, CLAUDE_CHAT) == ["Where is fado sung?", CLAUDE[5]["message"]["content"][0]["text"]]
 
 
@@ -195,13 +201,13 @@ def test_a_file_that_was_cut_or_rewritten_goes_on_as_a_branch(
     cut = as_bytes(lines[:-2])
     put(tmp_path, cut)
     keep(ledger, tmp_path)
-    assert cut.startswith(exported(ledger, chat_id))
+    assert cut.startswith(exported_of(ledger, chat_id))
     last = json.loads(json.dumps(lines[-2]).replace("Chiado", "Rossio"))  # under the same id
     content = as_bytes([*lines[:-2], last])
     put(tmp_path, content)
     keep(ledger, tmp_path)
 
-    assert exported(ledger, chat_id) == content
+    assert exported_of(ledger, chat_id) == content
     assert texts(ledger, chat_id)[-2:] == ["And opera?", "In Rossio."]
     assert ledger.search("Chiado"), "nothing that was kept is removed"
 
@@ -225,11 +231,11 @@ def test_copies_and_moved_files_write_nothing_anew(ledger: Ledger, tmp_path: Pat
     packed.write_bytes(zstandard.compress(archived.read_bytes()))
     archived.unlink()
     keep(ledger, home)
-    assert exported(ledger, CODEX_CHAT) == as_bytes(CODEX)
+    assert exported_of(ledger, CODEX_CHAT) == as_bytes(CODEX)
     assert len(ledger.list_branches(CODEX_CHAT)) == 2
     packed.unlink()
     keep(ledger, home)
-    assert exported(ledger, CODEX_CHAT) == as_bytes(CODEX), "what its agent deleted stays"
+    assert exported_of(ledger, CODEX_CHAT) == as_bytes(CODEX), "what its agent deleted stays"
 
 
 def test_another_session_under_the_same_id_is_named(ledger: Ledger, tmp_path: Path) -> None:
@@ -240,7 +246,7 @@ def test_another_session_under_the_same_id_is_named(ledger: Ledger, tmp_path: Pa
 
     assert len(outcome.failures) == 1
     assert "are of one session" in outcome.failures[0]
-    assert exported(ledger, CODEX_CHAT) == as_bytes(CODEX)
+    assert exported_of(ledger, CODEX_CHAT) == as_bytes(CODEX)
 
 
 def test_what_was_deleted_does_not_come_back(ledger: Ledger, tmp_path: Path) -> None:
@@ -290,11 +296,11 @@ def test_outputs_that_stand_beside_a_transcript_are_kept_with_it(ledger: Ledger,
 
     assert "a long output" in json.dumps(stored)
     assert "not yours" not in json.dumps(stored)
-    assert exported(ledger, CLAUDE_CHAT) == as_bytes(lines)
+    assert exported_of(ledger, CLAUDE_CHAT) == as_bytes(lines)
     os.utime(path, (1, 1))
     path.write_bytes(as_bytes([*lines[:2], lines[2] | {"cwd": "/other"}]))
     keep(ledger, tmp_path)
-    assert exported(ledger, CLAUDE_CHAT) == path.read_bytes(), "comparing does not stumble over it"
+    assert exported_of(ledger, CLAUDE_CHAT) == path.read_bytes(), "comparing does not stumble over it"
 
 
 @BOTH
@@ -313,7 +319,7 @@ def test_lines_of_other_agents_are_kept_and_say_what_they_can(
     outcome = keep(ledger, tmp_path)
 
     assert not outcome.failures
-    assert exported(ledger, chat_id) == content
+    assert exported_of(ledger, chat_id) == content
     ledger.verify()
 
 
@@ -422,7 +428,7 @@ def test_any_tree_is_kept_as_it_is(tree: Sequence[tuple[int, bool]], cut: int) -
         for some in (entries[:cut], entries):
             claude_file(home, as_bytes(some))
             keep(ledger, home)
-        assert exported(ledger, CLAUDE_CHAT) == as_bytes(entries)
+        assert exported_of(ledger, CLAUDE_CHAT) == as_bytes(entries)
         head = [message for message in ledger.get_messages(CLAUDE_CHAT) if message.name == "user"]
         assert [message.text for message in head[-1:]] == [
             f"text {max((int(uuid[1:]) for uuid in expected), default=0)}"

@@ -18,6 +18,8 @@ from tests.support.coding_agents import (
     CODEX,
     GEMINI,
     GEMINI_SESSION,
+    OPENCODE,
+    OPENCODE_SESSION,
     SESSION,
     THREAD,
     as_bytes,
@@ -26,6 +28,7 @@ from tests.support.coding_agents import (
     codex_file,
     codex_line,
     gemini_file,
+    opencode_file,
 )
 
 from chatledger.infra.entrypoints.cli.app import cli
@@ -95,6 +98,9 @@ def test_sessions_are_kept_listed_and_written_again(tmp_path: Path) -> None:
         (SESSION, "gemini"),
         (GEMINI_SESSION, "codex"),
         (GEMINI_SESSION, "gemini"),
+        (SESSION, "opencode"),
+        (OPENCODE_SESSION, "codex"),
+        (OPENCODE_SESSION, "opencode"),
     ],
 )
 def test_what_an_agent_goes_on_from_has_the_whole_branch(tmp_path: Path, name: str, target: str) -> None:
@@ -102,12 +108,13 @@ def test_what_an_agent_goes_on_from_has_the_whole_branch(tmp_path: Path, name: s
     claude_file(home, as_bytes(CLAUDE))
     codex_file(home, as_bytes(CODEX))
     gemini_file(home, as_bytes(GEMINI))
+    opencode_file(home, OPENCODE, 5)
     before = state_of(home)
     run(tmp_path, "keep")
     told = run(tmp_path, "resume", name, "--in", target, "--dry-run")
-    assert ("1 thought" in told) is ((name == THREAD and target != "codex") or (name == GEMINI_SESSION)), (
-        "thoughts are for the provider that signed them"
-    )
+    assert ("1 thought" in told) is (
+        (name == THREAD and target != "codex") or name in {GEMINI_SESSION, OPENCODE_SESSION}
+    ), "thoughts are for the provider that signed them"
     assert state_of(home) == before
     answer = value(tmp_path, "resume", name, "--in", target)
     lines = [json.loads(line) for line in Path(answer["file"]).read_text().splitlines()]
@@ -116,7 +123,7 @@ def test_what_an_agent_goes_on_from_has_the_whole_branch(tmp_path: Path, name: s
         text.find(part)
         for part in (
             "Where is fado sung?",
-            {"codex": '"call_id"', "gemini": '"toolCalls": [{'}.get(target, "tool_use"),
+            {"codex": '"call_id"', "gemini": '"toolCalls": [{', "opencode": '"callID"'}.get(target, "tool_use"),
             "alfama.py",
             "In Alfama",
             "And opera?",
@@ -134,6 +141,11 @@ def test_what_an_agent_goes_on_from_has_the_whole_branch(tmp_path: Path, name: s
     elif target == "gemini":
         assert answer["command"] == ["gemini", "--session-file", answer["file"]]
         assert [line.get("type") for line in lines[1:4]] == ["user", "gemini", "gemini"]
+    elif target == "opencode":
+        assert answer["prepare"] == ["opencode", "import", answer["file"]]
+        assert answer["command"] == ["opencode", "--session", lines[0]["info"]["id"]]
+        ids = [message["info"]["id"] for message in lines[0]["messages"]]
+        assert ids == sorted(ids), "the client reads them in this order"
     else:
         assert answer["command"] == ["claude", "--resume", answer["file"], "--fork-session"]
         assert [line["parentUuid"] for line in lines] == [None, *(line["uuid"] for line in lines[:-1])]
