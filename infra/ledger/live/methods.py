@@ -271,10 +271,13 @@ class LiveMethods(LedgerPart):
             msg = f"chat {chat_id!r} has a live stream {stream_id!r} already; choose another id"
             raise AlreadyExistsError(msg) from None
         try:
-            # A deletion of the chat that came in between has not seen the stream, and this index not the deletion.
+            # An erasure of the chat, or of the name of the branch, that came in between has not seen the stream, and this index not the erasure.
             store.catch_up(None, _CATCH_UP_S)
             if not _is_visible(store, start):
                 raise ChatNotFoundError(chat_id)
+            with store.snapshot(ChatsToRead(chat_id)) as snapshot:
+                if branch is not None and snapshot.chat(chat_id).branch_record(branch) is None:
+                    raise BranchNotFoundError(chat_id, branch)
         except ChatledgerError:
             with contextlib.suppress(ChatledgerError):
                 store.live.drop([key])

@@ -601,25 +601,38 @@ def test_a_hold_keeps_the_stream_that_names_a_user(memory: Ledger) -> None:
     assert [] == memory.list_live()
 
 
-def test_a_stream_begun_while_its_chat_is_deleted_elsewhere_is_refused(tmp_path: Path) -> None:
-    """The deletion has not seen the stream, and the index of the writer not the deletion."""
+def rename_and_redact(ledger: Ledger) -> None:
+    ledger.rename_branch("c", "draft", "other")
+    ledger.redact_words("c")
+
+
+@pytest.mark.parametrize(
+    ("erase", "error"),
+    [(lambda ledger: ledger.delete_chat("c"), ChatNotFoundError), (rename_and_redact, BranchNotFoundError)],
+    ids=["chat", "branch"],
+)
+def test_a_stream_begun_while_what_it_names_is_erased_elsewhere_is_refused(
+    tmp_path: Path, erase: Callable[[Ledger], object], error: type[Exception]
+) -> None:
+    """The erasure has not seen the stream, and the index of the writer not the erasure."""
     location = f"sqlite:///{tmp_path}/log.db"
     with (
         chatledger.open(location, index=tmp_path / "a") as ledger,
         chatledger.open(location, index=tmp_path / "b") as b,
     ):
         ledger.create_chat("c", "ada")
+        ledger.create_branch("c", "draft", None)
         b.sync()
         streams = internals(b).live
         begin = streams.begin
 
         def begin_late(start: LiveStart) -> Any:
-            assert ledger.delete_chat("c")
+            erase(ledger)
             return begin(start)
 
         streams.begin = begin_late
-        with pytest.raises(ChatNotFoundError):
-            b.live("c", id="s")
+        with pytest.raises(error):
+            b.live("c", id="s", branch="draft")
         assert [] == streams.keys()
 
 
