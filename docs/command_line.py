@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import click
 
 from chatledger.infra.entrypoints.cli import cli
+from chatledger.infra.entrypoints.cli.options import ID
 
 
 def command_line_page() -> str:
@@ -48,6 +49,6 @@ def _describe_option(option: click.Option) -> str:
     names = ", ".join(option.opts)
     if isinstance(option.type, click.Choice):
         names += f" {'|'.join(option.type.choices)}"
-    elif option.metavar is not None:
-        names += f" {option.metavar}"
+    elif option.metavar is not None or option.type is ID:
+        names += f" {option.metavar or 'ID'}"
     return f"- `{names}`: {option.help}"

@@ -215,7 +215,7 @@ def cli(ctx: click.Context) -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion_command(shell: str) -> None:
     """
-    Print the script with which a shell completes verbs, options and ids of chats.
+    Print the script with which a shell completes verbs, options and ids.
 
     \b
     Once, for bash, zsh and fish:

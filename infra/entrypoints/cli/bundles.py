@@ -12,7 +12,7 @@ from chatledger.domain.proof.bundle import BundleReport
 from chatledger.domain.values import Message
 
 from ...ledger.bundles import check_bundle
-from .options import GlobalOptions, WholeNumber, ledger_at, ledger_options
+from .options import ID, GlobalOptions, WholeNumber, ledger_at, ledger_options
 from .output import count, fields_of, format_time, print_json, print_note, print_text
 from .proofs import FILE, content_of, note_key, refuse_to_overwrite
 
@@ -54,7 +54,7 @@ def _selected(
 
 
 @bundle_command.command("create")
-@click.argument("chat_ids", metavar="CHAT...", nargs=-1, required=True)
+@click.argument("chat_ids", metavar="CHAT...", type=ID, nargs=-1, required=True)
 @click.option("-o", "--out", type=FILE, required=True, metavar="FILE", help="The file to write, such as trip.clb.")
 @click.option(
     "--since",

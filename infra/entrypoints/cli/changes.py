@@ -18,7 +18,7 @@ from ...ledger.graph.state_store import StateStore
 from ...ledger.ledger import Ledger
 from ...ledger.threads import Threads
 from .lookup import others_of, require_chat, require_item, require_state, require_thread
-from .options import GlobalOptions, chat_argument, complete_chat, ledger_at, ledger_options, limit_option, parsed
+from .options import ID, GlobalOptions, chat_argument, ledger_at, ledger_options, limit_option, parsed
 from .output import count, fields_of, format_time, print_json, print_text
 from .proofs import FILE, refuse_to_overwrite, write_new
 
@@ -125,13 +125,11 @@ def edit_command(
 
 
 @click.command("delete")
-@click.argument("chats", metavar="[CHAT]...", shell_complete=complete_chat, nargs=-1)
-@click.option("--thread", "threads", metavar="ID", multiple=True, help="Delete this thread of agents. May be repeated.")
-@click.option("--state", "states", metavar="ID", multiple=True, help="Delete this state of a graph. May be repeated.")
-@click.option("--item", "items", metavar="ID", multiple=True, help="Delete this item. May be repeated.")
-@click.option(
-    "--user", "user_id", metavar="ID", help="Erase this user: all chats, threads, states and items of theirs."
-)
+@click.argument("chats", metavar="[CHAT]...", type=ID, nargs=-1)
+@click.option("--thread", "threads", type=ID, multiple=True, help="Delete this thread of agents. May be repeated.")
+@click.option("--state", "states", type=ID, multiple=True, help="Delete this state of a graph. May be repeated.")
+@click.option("--item", "items", type=ID, multiple=True, help="Delete this item. May be repeated.")
+@click.option("--user", "user_id", type=ID, help="Erase this user: all chats, threads, states and items of theirs.")
 @click.option(
     "--dry-run", is_flag=True, help="With --user: only say what would be erased, and who names the user elsewhere."
 )

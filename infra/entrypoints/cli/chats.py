@@ -18,9 +18,9 @@ from chatledger.domain.values import Branch, Chat, Checkpoint
 
 from .lookup import others_of, require_branch, require_chat, unknown_chat
 from .options import (
+    ID,
     GlobalOptions,
     chat_argument,
-    complete_chat,
     ledger_at,
     ledger_options,
     limit_option,
@@ -64,7 +64,7 @@ _LEAST_TITLE, _OWNER_WIDTH = 12, 12
 
 
 @click.command("chats")
-@click.option("--user", "user_id", metavar="ID", help="Only chats of this owner.")
+@click.option("--user", "user_id", type=ID, help="Only chats of this owner.")
 @click.option(
     "--meta",
     callback=parsed(metadata_entry, "is not KEY=VALUE"),
@@ -163,7 +163,7 @@ def hold_line(hold: LegalHold | None) -> list[Text]:
 
 
 @click.command("branches")
-@click.argument("chat_id", metavar="[CHAT]", shell_complete=complete_chat, required=False)
+@click.argument("chat_id", metavar="[CHAT]", type=ID, required=False)
 @click.option(
     "--id", "branch_id", metavar="ID", help="Only the branch of this id. Without CHAT, says which chat has it."
 )
@@ -236,7 +236,7 @@ _RUN_STYLES = {"pending": "dim", "running": "yellow", "waiting": "magenta", "com
 
 @click.command("runs")
 @chat_argument
-@click.option("--thread", "thread_id", metavar="ID", help="Only runs on this agent thread.")
+@click.option("--thread", "thread_id", type=ID, help="Only runs on this agent thread.")
 @click.option("--assistant", "assistant_id", metavar="ID", help="Only runs of this assistant.")
 @click.option("--status", type=click.Choice(RUN_STATUSES), help="Only runs with this status.")
 @listing_options
@@ -285,7 +285,7 @@ def _short(message_id: str | None) -> str:
 
 @click.command("cache-report")
 @chat_argument
-@click.option("--branch", metavar="NAME", help="A branch of the chat. The active one if absent.")
+@click.option("--branch", metavar="NAME", type=ID, help="A branch of the chat. The active one if absent.")
 @ledger_options
 def cache_report_command(settings: GlobalOptions, *, chat_id: str, branch: str | None) -> None:
     """

@@ -12,7 +12,7 @@ from chatledger.domain.retention import KINDS, RetentionRule
 from .changes import actor_option, in_name_of
 from .chats import metadata_entry
 from .lookup import require_chat, require_item, require_state, require_thread
-from .options import F, GlobalOptions, WholeNumber, complete_chat, ledger_at, ledger_options, listing_options, parsed
+from .options import ID, F, GlobalOptions, WholeNumber, ledger_at, ledger_options, listing_options, parsed
 from .output import column, count, fields_of, format_time
 
 
@@ -31,8 +31,8 @@ def _target_options(function: F) -> F:
         ("state", "state of a graph"),
         ("thread", "thread of agents"),
     ):
-        function = click.option(f"--{name}", f"{name}_id", metavar="ID", help=f"This {what}.")(function)
-    return click.argument("chat_id", metavar="[CHAT]", shell_complete=complete_chat, required=False)(function)
+        function = click.option(f"--{name}", f"{name}_id", type=ID, help=f"This {what}.")(function)
+    return click.argument("chat_id", metavar="[CHAT]", type=ID, required=False)(function)
 
 
 def _target(ids: Mapping[str, str | None]) -> tuple[HoldKind, str]:
@@ -142,7 +142,7 @@ def retention_command() -> None:
     default="updated",
     help="From when the days count: the last message or other change, or the creation of a chat.",
 )
-@click.option("--user", "user_id", metavar="ID", help="Only what this user owns.")
+@click.option("--user", "user_id", type=ID, help="Only what this user owns.")
 @click.option(
     "--meta",
     "entries",

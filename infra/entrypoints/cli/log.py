@@ -29,10 +29,10 @@ from .chats import chat_heading
 from .drawing import best_style, print_tree
 from .lookup import unknown_chat
 from .options import (
+    ID,
     GlobalOptions,
     WholeNumber,
     chat_argument,
-    complete_chat,
     json_option,
     ledger_at,
     ledger_options,
@@ -105,8 +105,8 @@ def event_line(recorded: Recorded, words: EventWords, *, with_chat: bool = True)
 
 
 @click.command("log")
-@click.argument("chat_id", metavar="[CHAT]", shell_complete=complete_chat, required=False)
-@click.option("--user", "user_id", metavar="ID", help="Only events of this owner's chats.")
+@click.argument("chat_id", metavar="[CHAT]", type=ID, required=False)
+@click.option("--user", "user_id", type=ID, help="Only events of this owner's chats.")
 @click.option(
     "--topic",
     "topics",
@@ -305,8 +305,8 @@ def _share(value: str) -> tuple[int, int]:
 
 
 @click.command("watch")
-@click.option("--chat", "chat_id", metavar="CHAT", help="Only events of this chat.")
-@click.option("--user", "user_id", metavar="ID", help="Only events of this owner's chats.")
+@click.option("--chat", "chat_id", metavar="CHAT", type=ID, help="Only events of this chat.")
+@click.option("--user", "user_id", type=ID, help="Only events of this owner's chats.")
 @click.option(
     "--topic",
     "topics",

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from chatledger.domain.errors import InvalidValueError, NotFoundError
 from chatledger.domain.limits import sought_id
 from chatledger.domain.values import Branch, Chat
-from chatledger.domain.versioned.keys import parse_item_id
+from chatledger.domain.versioned.keys import item_id, parse_item_id
 
 from ...ledger.graph.state_store import StateStore
 from ...ledger.graph.values import StateInfo
@@ -22,6 +22,7 @@ LedgerOrView = Ledger | LedgerView
 """A ledger, or one as it stood at a moment."""
 
 _CANDIDATES: Final = 10_000
+_COMPLETED: Final = 1_000
 _SUGGESTIONS: Final = 3
 
 
@@ -49,6 +50,37 @@ def describe_beginning(ledger: Ledger, chat_id: str) -> str:
     # Nobody ever saw a part of the commit that made it, so it is there since the last event of that.
     position = beginning.position + beginning.event.rest
     return f"it is since position {position}, {format_time(beginning.occurred_at)}"
+
+
+def list_ids(ledger: Ledger, kind: str, *, chat_id: str | None) -> dict[str, str | None]:
+    """
+    Return the ids of chats with their titles, of threads, states, items or users, or the names of a chat's branches.
+
+    Those changed last come first, and of many chats and threads only these: whoever pressed a key waits for no walk over a large
+    ledger. Users, and whose items, are those of these chats.
+    """
+    if kind == "thread":
+        return {thread.thread_id: None for thread in ledger.list_threads(limit=_COMPLETED).threads}
+    if kind == "state":
+        return {state.id: None for state in StateStore(ledger).list()}
+    if kind == "branch":
+        return {branch.name: None for branch in ledger.list_branches(chat_id or "")}
+    chats = ledger.list_chats(limit=_COMPLETED)
+    if kind == "chat":
+        return {chat.id: chat.title for chat in chats}
+    users = dict.fromkeys(chat.user_id for chat in chats)
+    if kind == "user":
+        return users | {member.user_id: None for member in (ledger.members(chat_id) if chat_id else [])}
+    owners = (
+        {ledger.user_id: ledger}
+        if isinstance(ledger, UserLedger)
+        else {NOBODY: ledger, **{user_id: ledger.for_user(user_id) for user_id in users}}
+    )
+    return {
+        item_id(user_id, item.namespace, item.key): None
+        for user_id, own in owners.items()
+        for item in ItemStore(own).list(limit=_COMPLETED)
+    }
 
 
 class Others(NamedTuple):

@@ -137,6 +137,32 @@ def location_option(*, envvar: str | None = None) -> Callable[[F], F]:
     )
 
 
+class Id(click.types.StringParamType):
+    """The id of what the parameter is named after, such as `thread_id`; a shell completes it from the ledger that the words before it name."""
+
+    name = "id"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+        """The ids that begin so, those changed last first, and titles of chats; none where the ledger cannot be read."""
+        from click.shell_completion import CompletionItem
+
+        kind = str(param.name).partition("_")[0].removesuffix("s")
+        with contextlib.suppress(ChatledgerError), ledger_at(ctx.ensure_object(GlobalOptions), is_read=True) as ledger:
+            from .lookup import list_ids
+
+            # Where the value of an option is what is completed, Click leaves arguments where they are.
+            chat_id = ctx.params.get("chat_id") or next(iter(ctx.args), None)
+            ids = list_ids(ledger, kind, chat_id=chat_id)
+            return [
+                CompletionItem(some_id, help=title) for some_id, title in ids.items() if some_id.startswith(incomplete)
+            ]
+        return []
+
+
+ID: Final = Id()
+chat_argument = click.argument("chat_id", metavar="CHAT", type=ID)
+
+
 def _keep_user(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     settings = ctx.ensure_object(GlobalOptions)
     # A verb that has the option too is asked for it after the command itself: what stood before the verb must not be forgotten.
@@ -146,26 +172,11 @@ def _keep_user(ctx: click.Context, _: click.Parameter, value: str | None) -> Non
 
 as_user_option = click.option(
     "--as-user",
-    metavar="ID",
+    type=ID,
     expose_value=False,
     callback=_keep_user,
     help="Act for this user: what belongs to others is not there.",
 )
-_COMPLETED: Final = 1_000
-"""A key that is pressed waits for no walk over all chats of a large ledger: only those changed last are offered."""
-
-
-def complete_chat(ctx: click.Context, _: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-    """The ids of chats that begin so, with their titles, those changed last first; none where the ledger cannot be read."""
-    from click.shell_completion import CompletionItem
-
-    with contextlib.suppress(ChatledgerError), ledger_at(ctx.ensure_object(GlobalOptions), is_read=True) as ledger:
-        chats = ledger.list_chats(limit=_COMPLETED)
-        return [CompletionItem(chat.id, help=chat.title) for chat in chats if chat.id.startswith(incomplete)]
-    return []
-
-
-chat_argument = click.argument("chat_id", metavar="CHAT", shell_complete=complete_chat)
 
 
 class WholeNumber(click.IntRange):

@@ -18,7 +18,7 @@ from ...ledger.search import DEFAULT_LIMIT
 from ...ledger.searching import WHERE
 from ..named import embedding_named
 from .lookup import require_branch, require_chat, require_thread
-from .options import GlobalOptions, WholeNumber, kept_option, ledger_at, limit_option, listing_options, parsed
+from .options import ID, GlobalOptions, WholeNumber, kept_option, ledger_at, limit_option, listing_options, parsed
 from .output import (
     console,
     fields_of,
@@ -40,17 +40,17 @@ _moment: Final = parsed(time_of_text, "is not a time, e.g. 2026-02-07T17:29:24Z,
 
 @click.command("search")
 @click.argument("words", metavar="QUERY...", nargs=-1, required=True)
-@click.option("--chat", "chat_id", metavar="ID", help="Only in this chat.")
-@click.option("--thread", "thread_id", metavar="ID", help="Only in this thread of agents.")
+@click.option("--chat", "chat_id", type=ID, help="Only in this chat.")
+@click.option("--thread", "thread_id", type=ID, help="Only in this thread of agents.")
 @click.option(
     "--where",
     type=click.Choice(WHERE),
     default="all",
     help="Only in chats, or only what agents said: in threads, states and items, or in one of these.",
 )
-@click.option("--user", "user_id", metavar="ID", help="Only in what belongs to this owner.")
+@click.option("--user", "user_id", type=ID, help="Only in what belongs to this owner.")
 @click.option("--role", "roles", metavar="NAME", multiple=True, help="Only messages of this role; can be repeated.")
-@click.option("--branch", metavar="NAME", help="Only messages on the chain of this branch; needs --chat.")
+@click.option("--branch", metavar="NAME", type=ID, help="Only messages on the chain of this branch; needs --chat.")
 @click.option(
     "--in",
     "within",

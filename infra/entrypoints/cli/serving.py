@@ -16,6 +16,7 @@ from ...ledger.environment import absolute_path, has_ledger
 from ..http.access import Scope
 from ..http.keys import KeyFile, keys_beside
 from .options import (
+    ID,
     GlobalOptions,
     WholeNumber,
     as_user_option,
@@ -243,7 +244,7 @@ def keys_command() -> None:
 
 @keys_command.command("add")
 @click.argument("name")
-@click.option("--user", "user_id", metavar="ID", help="Whose chats the key opens.")
+@click.option("--user", "user_id", type=ID, help="Whose chats the key opens.")
 @click.option("--all-users", is_flag=True, help="The key opens the chats of all users.")
 @click.option(
     "--scope",

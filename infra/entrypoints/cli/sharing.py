@@ -8,7 +8,7 @@ from chatledger.domain.values import Link, Member, MemberRole
 
 from .changes import actor_option, in_name_of
 from .lookup import require_chat
-from .options import GlobalOptions, chat_argument, ledger_at, ledger_options, listing_options
+from .options import ID, GlobalOptions, chat_argument, ledger_at, ledger_options, listing_options
 from .output import column, count, fields_of, format_time
 
 
@@ -27,7 +27,7 @@ def links_command() -> None:
 
 @links_command.command("create")
 @chat_argument
-@click.option("--branch", metavar="NAME", help="Only this branch; all of them without it.")
+@click.option("--branch", metavar="NAME", type=ID, help="Only this branch; all of them without it.")
 @click.option("--until", metavar="MESSAGE", help="Only the messages up to this one, whatever is said later.")
 @click.option(
     "--days",
@@ -106,7 +106,7 @@ def members_command() -> None:
 
 @members_command.command("set")
 @chat_argument
-@click.argument("user_id", metavar="USER")
+@click.argument("user_id", metavar="USER", type=ID)
 @click.argument("role", type=click.Choice(ROLES))
 @actor_option
 @ledger_options
@@ -138,7 +138,7 @@ def list_members_command(settings: GlobalOptions, *, chat_id: str) -> None:
 
 @members_command.command("remove")
 @chat_argument
-@click.argument("user_id", metavar="USER")
+@click.argument("user_id", metavar="USER", type=ID)
 @actor_option
 @ledger_options
 def remove_member_command(settings: GlobalOptions, *, chat_id: str, user_id: str, actor: str | None) -> None:

@@ -24,9 +24,9 @@ from .chats import chat_heading, hold_line
 from .drawing import best_style, print_tree
 from .lookup import LedgerOrView, describe_beginning, require_branch, require_chat, require_chat_then
 from .options import (
+    ID,
     GlobalOptions,
     chat_argument,
-    complete_chat,
     json_option,
     ledger_at,
     ledger_options,
@@ -54,11 +54,11 @@ _TEXTS: Final[dict[str | None, Callable[[Graph], str]]] = {"mermaid": draw_merma
 
 
 @click.command("show")
-@click.argument("chat_id", metavar="[CHAT]", shell_complete=complete_chat, required=False)
+@click.argument("chat_id", metavar="[CHAT]", type=ID, required=False)
 @click.option(
     "--thread",
     "thread_id",
-    metavar="ID",
+    type=ID,
     help="A thread of agents instead: its steps with their nodes and forks, and what waits.",
 )
 @click.option("--graph", "is_graph", is_flag=True, help="The whole DAG; this is the default.")
@@ -69,7 +69,7 @@ _TEXTS: Final[dict[str | None, Callable[[Graph], str]]] = {"mermaid": draw_merma
     help="How to draw the DAG: as a tree, which is the default, as text for Mermaid or Graphviz, or as its data in JSON.",
 )
 @click.option("--messages", "is_chain", is_flag=True, help="The chain of a branch, to read from the start.")
-@click.option("--branch", "branch_name", metavar="NAME", help="The branch to read, the active one by default.")
+@click.option("--branch", "branch_name", metavar="NAME", type=ID, help="The branch to read, the active one by default.")
 @limit_option("messages of the chain or steps of a thread, the newest ones; or lines of the tree, the first ones")
 @click.option(
     "--at",

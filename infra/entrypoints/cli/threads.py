@@ -37,7 +37,7 @@ from ...ledger.threads import IndexedVersioned, Threads
 from ..agent_steps import assistants_of, duration
 from .chats import held_column, hold_line
 from .lookup import require_thread
-from .options import GlobalOptions, WholeNumber, ledger_at, ledger_options, limit_option, listing_options
+from .options import ID, GlobalOptions, WholeNumber, ledger_at, ledger_options, limit_option, listing_options
 from .output import (
     column,
     console,
@@ -109,7 +109,7 @@ class ListedItem(Value, frozen=True, kw_only=True):
 @click.option(
     "--status", type=click.Choice(STATUSES), help="Only threads that stand so, such as those that wait for an answer."
 )
-@click.option("--user", "user_id", metavar="ID", help="Only threads of this owner.")
+@click.option("--user", "user_id", type=ID, help="Only threads of this owner.")
 @click.option("--assistant", "assistant_id", metavar="ID", help="Only threads on which this assistant has checkpoints.")
 @limit_option("threads")
 @listing_options
@@ -197,7 +197,7 @@ def _width() -> int | None:
 
 
 @click.command("states")
-@click.option("--user", "user_id", metavar="ID", help="Only states of this user.")
+@click.option("--user", "user_id", type=ID, help="Only states of this user.")
 @limit_option("states")
 @listing_options
 def states_command(settings: GlobalOptions, *, user_id: str | None, limit: int | None) -> None:
@@ -223,7 +223,7 @@ def states_command(settings: GlobalOptions, *, user_id: str | None, limit: int |
 
 @click.command("items")
 @click.argument("labels", metavar="[LABEL]...", nargs=-1)
-@click.option("--user", "user_id", metavar="ID", help="The items of this user; those of nobody by default.")
+@click.option("--user", "user_id", type=ID, help="The items of this user; those of nobody by default.")
 @limit_option("items")
 @listing_options
 def items_command(settings: GlobalOptions, *, labels: tuple[str, ...], user_id: str | None, limit: int | None) -> None:
@@ -421,7 +421,7 @@ def _step_at(thread: IndexedVersioned, namespaces: list[str], at: str) -> Versio
 
 
 @click.command("prune")
-@click.argument("thread_ids", metavar="THREAD...", nargs=-1, required=True)
+@click.argument("thread_ids", metavar="THREAD...", type=ID, nargs=-1, required=True)
 @click.option(
     "--keep-last",
     type=WholeNumber(1),

@@ -48,7 +48,7 @@ from ...ledger.ledger import Ledger
 from ...ledger.view import LedgerView
 from ...operating_system import private, replace
 from .lookup import others_of, require_chat, require_chat_then, require_thread
-from .options import GlobalOptions, WholeNumber, at_option, complete_chat, ledger_at, place_options
+from .options import ID, GlobalOptions, WholeNumber, at_option, ledger_at, place_options
 from .output import console, count, print_error, print_note, print_text, pulse
 
 _OWN: Final = "chatledger"
@@ -241,7 +241,7 @@ class _Source(click.Path):
     "--format", "file_format", type=click.Choice((*FORMATS, LANGGRAPH)), help="The format; found out by default."
 )
 @click.option("--strict", is_flag=True, help="Stop at the first problem.")
-@click.option("--user", "user_id", metavar="ID", help="The owner of chats whose file names none.")
+@click.option("--user", "user_id", type=ID, help="The owner of chats whose file names none.")
 @click.option(
     "--on-change",
     type=click.Choice(get_args(OnChange)),
@@ -332,10 +332,10 @@ def _spooled(files: tuple[Path | str, ...]) -> Generator[dict[Path | str, Path]]
 
 
 @click.command("export")
-@click.argument("chat_ids", metavar="[CHAT]...", shell_complete=complete_chat, nargs=-1)
-@click.option("--thread", "thread_ids", metavar="ID", multiple=True, help="A thread of agents; can be repeated.")
-@click.option("--state", "state_ids", metavar="ID", multiple=True, help="A state of a graph; can be repeated.")
-@click.option("--user", "user_id", metavar="ID", help="All that this user owns, instead; as --as-user ID sees it.")
+@click.argument("chat_ids", metavar="[CHAT]...", type=ID, nargs=-1)
+@click.option("--thread", "thread_ids", type=ID, multiple=True, help="A thread of agents; can be repeated.")
+@click.option("--state", "state_ids", type=ID, multiple=True, help="A state of a graph; can be repeated.")
+@click.option("--user", "user_id", type=ID, help="All that this user owns, instead; as --as-user ID sees it.")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Where to; stdout by default.")
 @click.option(
     "--format",

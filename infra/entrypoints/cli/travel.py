@@ -8,14 +8,14 @@ import click
 
 from chatledger.domain.draw.escaping import escaped
 
-from .options import GlobalOptions, complete_chat, ledger_at, ledger_options
+from .options import ID, GlobalOptions, ledger_at, ledger_options
 from .output import count, fields_of, print_json, print_text
 
 if TYPE_CHECKING:
     from ...ledger.sync import PullReport
 
 _OTHER = click.argument("other", metavar="LOCATION")
-_CHATS = click.argument("chat_ids", metavar="[CHAT]...", nargs=-1, shell_complete=complete_chat)
+_CHATS = click.argument("chat_ids", metavar="[CHAT]...", nargs=-1, type=ID)
 _NAME = click.option(
     "--name",
     metavar="NAME",

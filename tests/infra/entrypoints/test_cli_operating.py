@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import pytest
+from click.shell_completion import BashComplete
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 from tests.support.cli_world import TIMEOUT_S, ask, ask_lines, fails, finish, run, start
@@ -24,7 +25,7 @@ from tests.support.jetstream_world import eventually, nats_server, url_of
 import chatledger
 from chatledger.errors import LogUnavailableError
 from chatledger.graph_state import StateStore, initial_state, state_id
-from chatledger.infra.entrypoints.cli.app import VERBS
+from chatledger.infra.entrypoints.cli.app import VERBS, cli
 from chatledger.infra.entrypoints.demo import sample_threads
 from chatledger.infra.ledger.items.item_store import ItemStore
 from chatledger.infra.log.nats.client import require_jetstream
@@ -589,3 +590,34 @@ def test_completion_of_chats(words: str, completed: list[str], tmp_path: Path) -
     )
     assert (code, err) == (0, "")
     assert [line.partition(",")[2] for line in out.split()] == completed
+
+
+def test_completion_of_ids(agents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Branches of the chat that is named, threads, states, items and users: what the ledger has that the words before name."""
+    location = f"sqlite:///{tmp_path / 'chats.db'}"
+    with chatledger.open(location) as ledger:
+        for chat_id, owner in (("trap", "eve"), ("trip", "ada")):
+            ledger.create_chat(chat_id, owner)
+        ledger.create_branch("trip", "north", None)
+        ledger.set_member("trip", "bob", "reader")
+        ItemStore(ledger.for_user("ada")).put(("facts",), "home", {"city": "Riga"})
+        ItemStore(ledger).put(("facts",), "sky", {"colour": "blue"})
+    table: list[tuple[str | Path, str, list[str]]] = [
+        (location, "show trip --branch n", ["north"]),
+        (location, "show --branch n", []),
+        (location, "chats --user ", ["ada", "eve"]),
+        (location, "--as-user ada chats --user ", ["ada"]),
+        (location, "members remove trip b", ["bob"]),
+        (location, "bundle create trip tr", ["trip", "trap"]),
+        (location, "delete --item item:", ["item::facts:sky", "item:ada:facts:home"]),
+        (location, "--as-user ada delete --item ", ["item:ada:facts:home"]),
+        (agents, "show --thread t", ["trick"]),
+        (agents, "prune trick ", ["duo", "trick"]),
+        (agents, "delete --state ", [STATE]),
+        (agents, "--as-user bob delete --state ", []),
+    ]
+    for place, words, completed in table:
+        monkeypatch.setenv("CHATLEDGER_LOCATION", str(place))
+        *before, incomplete = words.split(" ")
+        shell = BashComplete(cli, {}, "chatledger", "_CHATLEDGER_COMPLETE")
+        assert [item.value for item in shell.get_completions(before, incomplete)] == completed, words
