@@ -30,6 +30,7 @@ from chatledger import (
     live,
     reminders,
     renderers,
+    replays,
     runs,
     testing,
     tokens,
@@ -118,6 +119,7 @@ MODULES: Final = {
     jetstream: "[How to use it](../how-to/eventsourcing-application.md).",
     langgraph: "[How to use it](../how-to/langgraph.md).",
     live: "[How to stream an answer](../how-to/stream-an-answer.md).",
+    replays: "[How to answer again with another model](../how-to/replay-and-compare.md).",
     runs: "[How to repeat the answers of agents after an edit](../how-to/regenerate.md).",
     admin: "How to [back up and restore](../how-to/back-up.md), [repair](../how-to/repair.md), "
     "[compare replicas](../how-to/run-a-cluster.md) and [verify](../how-to/verify.md).",
@@ -144,6 +146,7 @@ AREAS: Final = {
     "ProofMethods": "Proof",
     "BundleMethods": "Bundles",
     "SyncMethods": "Pulls",
+    "ReplayMethods": "Replays",
     "BackupMethods": "Backups",
     "Ledger": "The ledger itself",
 }

@@ -22,6 +22,7 @@ from .persons import PersonMethods
 from .port import LedgerPart, StorePort
 from .redactions import RedactionMethods
 from .regenerations import RegenerationMethods
+from .replays import ReplayMethods
 from .retention import RetentionMethods
 from .rows import RowMethods
 from .runs import RunMethods
@@ -36,6 +37,7 @@ T = TypeVar("T")
 
 
 class LedgerMethods(
+    ReplayMethods,
     SyncMethods,
     ChatMethods,
     MessageMethods,
@@ -121,6 +123,8 @@ class LedgerView(LedgerPart):
     get_message = _as_of(LedgerMethods.get_message)
     get_messages = _as_of(LedgerMethods.get_messages)
     get_chain = _as_of(LedgerMethods.get_chain)
+    compare = _as_of(LedgerMethods.compare)
+    bisect = _as_of(LedgerMethods.bisect)
     has_children = _as_of(LedgerMethods.has_children)
     children = _as_of(LedgerMethods.children)
     siblings = _as_of(LedgerMethods.siblings)

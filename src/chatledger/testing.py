@@ -1,5 +1,6 @@
 """
-Contract checks for your own log, projection, saver, adapter or form of messages, and what to try them with.
+Contract checks for your own log, projection, saver, adapter or form of messages, and what to try them with; turns of a stored
+conversation as cases of a test.
 
 They are plain functions, which any test runner can call; this module needs none. With pytest there is a fixture besides,
 `memory_ledger`: an empty ledger in memory, closed after the test.
@@ -15,6 +16,7 @@ from chatledger.infra.testing.adapters import (
     check_adapter_killed,
     check_values,
 )
+from chatledger.infra.testing.exchanges import recorded_exchanges
 from chatledger.infra.testing.forms import check_form
 from chatledger.infra.testing.logs import check_log
 from chatledger.infra.testing.savers import check_saver
@@ -34,5 +36,6 @@ __all__ = [
     "check_projection",
     "check_saver",
     "check_values",
+    "recorded_exchanges",
     "tell_story",
 ]

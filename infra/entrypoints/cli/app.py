@@ -31,6 +31,7 @@ VERBS: Final = {
     "states": "threads",
     "items": "threads",
     "diff": "show",
+    "compare": "compare",
     "search": "search",
     "keep": "keep",
     "sessions": "keep",

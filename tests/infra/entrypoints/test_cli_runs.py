@@ -8,7 +8,8 @@ import pytest
 from tests.support.cli_world import ask, fails, run
 
 import chatledger
-from chatledger import NewMessage, user
+from chatledger import NewMessage, assistant, user
+from chatledger.replays import Answer
 
 
 @pytest.fixture
@@ -104,3 +105,20 @@ def test_what_the_log_says(place: Path) -> None:
         ("run_recorded", "r3 of research, running, triggered by new ques, repeats r1"),
         ("message_annotated", "q, hidden yes, metadata of at, by"),
     ] == told
+
+
+def test_answers_of_branches_side_by_side(tmp_path: Path) -> None:
+    """`compare`: turn by turn, with the run of each answer."""
+    path = tmp_path / "data"
+    with chatledger.open(path, durability="fast") as ledger:
+        ledger.create_chat("c", "ada")
+        ledger.append("c", [user("When?"), assistant("At 8.\nOr 9.")])
+        ledger.replay("c", lambda _: Answer(assistant("At 10."), {"model": "small"}), name="small")
+    lines = run("compare", "c", "main", "small", at=path).stdout.splitlines()
+    assert [re.sub(r"[\d,]+ ms", "N ms", line) for line in lines] == [
+        "1. When?", "  main", "    At 8.", "    Or 9.", "  small  N ms; model: small", "    At 10."
+    ]  # fmt: skip
+    (turn,) = ask("compare", "c", "small", at=path)["turns"]
+    assert turn["answers"]["small"]["run"]["metadata"] == {"model": "small"}
+    assert "nope" in fails(1, "compare", "c", "nope", at=path)
+    assert "absent" in fails(1, "compare", "absent", "main", at=path)

@@ -145,6 +145,7 @@ def test_every_method_was_thought_about() -> None:
     tested_in_proofs = {"prove_growth"}
     tested_in_bundles = {"bundle", "import_bundle"}
     tested_in_pulls = {"pull"}
+    tested_in_replays = {"replay", "compare", "bisect"}
     tested_with_threads = {"list_threads", "count_threads"}
     tested_in_meaning = {"embed_pending"}
     tested_in_searching = {"count_hits"}
@@ -166,6 +167,7 @@ def test_every_method_was_thought_about() -> None:
         | tested_in_proofs
         | tested_in_bundles
         | tested_in_pulls
+        | tested_in_replays
         | tested_with_threads
         | tested_in_meaning
         | tested_in_searching
