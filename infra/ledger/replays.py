@@ -22,7 +22,7 @@ from .runs import RunMethods
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReplayAnswer:
     """
     The answer of a runner that has more to tell than messages.
 
@@ -84,7 +84,7 @@ class ReplayMethods(MessageMethods, BranchMethods, RunMethods):
     def replay(
         self,
         chat_id: str,
-        runner: Callable[[Exchange], Messages | Answer],
+        runner: Callable[[Exchange], Messages | ReplayAnswer],
         *,
         name: str,
         branch: str | None = None,
@@ -151,7 +151,7 @@ class ReplayMethods(MessageMethods, BranchMethods, RunMethods):
     def _answer_again(
         self,
         chat_id: str,
-        runner: Callable[[Exchange], Messages | Answer],
+        runner: Callable[[Exchange], Messages | ReplayAnswer],
         turn: Exchange,
         name: str,
         trigger: str,
@@ -166,8 +166,8 @@ class ReplayMethods(MessageMethods, BranchMethods, RunMethods):
             self.record_run(chat_id, run_id, thread_id=name, assistant_id=name, trigger_message_id=trigger)
         try:
             answer = runner(turn)
-            if not isinstance(answer, Answer):
-                answer = Answer(answer)
+            if not isinstance(answer, ReplayAnswer):
+                answer = ReplayAnswer(answer)
             stored = self.append(chat_id, answer.messages, branch=name, expected_head=trigger)
             if not stored:
                 msg = f"the runner returned no message for turn {turn.number}"

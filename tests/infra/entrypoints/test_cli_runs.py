@@ -9,7 +9,7 @@ from tests.support.cli_world import ask, fails, run
 
 import chatledger
 from chatledger import NewMessage, assistant, user
-from chatledger.replays import Answer
+from chatledger.replays import ReplayAnswer
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_answers_of_branches_side_by_side(tmp_path: Path) -> None:
     with chatledger.open(path, durability="fast") as ledger:
         ledger.create_chat("c", "ada")
         ledger.append("c", [user("When?"), assistant("At 8.\nOr 9.")])
-        ledger.replay("c", lambda _: Answer(assistant("At 10."), {"model": "small"}), name="small")
+        ledger.replay("c", lambda _: ReplayAnswer(assistant("At 10."), {"model": "small"}), name="small")
     lines = run("compare", "c", "main", "small", at=path).stdout.splitlines()
     assert [re.sub(r"[\d,]+ ms", "N ms", line) for line in lines] == [
         "1. When?", "  main", "    At 8.", "    Or 9.", "  small  N ms; model: small", "    At 10."

@@ -16,7 +16,7 @@ from chatledger.errors import (
     NotFoundError,
 )
 from chatledger.importers import write_chats
-from chatledger.replays import Answer, Exchange
+from chatledger.replays import Exchange, ReplayAnswer
 from chatledger.testing import recorded_exchanges
 
 CALL = {
@@ -45,10 +45,12 @@ def test_each_question_is_answered_again_on_a_branch_of_its_own(ledger: Ledger) 
     before = ledger.get_messages("trip")
     seen: list[tuple[int, list[str]]] = []
 
-    def runner(turn: Exchange) -> Answer:
+    def runner(turn: Exchange) -> ReplayAnswer:
         seen.append((turn.number, [message.text for message in turn.messages]))
         tools = turn.tool_result("trains", {"to": "Riga"}) if turn.number == 1 else ""
-        return Answer(assistant(f"new {turn.number} {tools}"), {"model": "m", "usage": {"output_tokens": turn.number}})
+        return ReplayAnswer(
+            assistant(f"new {turn.number} {tools}"), {"model": "m", "usage": {"output_tokens": turn.number}}
+        )
 
     replay = ledger.replay("trip", runner, name="m")
     assert ledger.get_messages("trip") == before, "the original stays, and the active branch is what it was"
