@@ -111,6 +111,9 @@ class SyncMethods(ChatMethods, InterchangeMethods, BundleMethods):
         """
         store = self._store.whole("pull")
         check_id(name, "name")
+        if not isinstance(source, SyncMethods):
+            msg = f"source must be an open ledger, as chatledger.open returns it, not {type(source).__name__}"
+            raise InvalidValueError(msg)
         if source is self or source._store.log.identity == store.log.identity:  # noqa: SLF001
             msg = "this is the same ledger; there is nothing to pull"
             raise InvalidValueError(msg)

@@ -210,6 +210,8 @@ def test_a_ledger_does_not_pull_from_itself_or_without_a_name(laptop: Ledger, of
         laptop.pull(laptop.for_user("ada"), name="me")
     with pytest.raises(InvalidValueError):
         office.pull(laptop, name="")
+    with pytest.raises(InvalidValueError, match="an open ledger"):
+        office.pull("sqlite:///laptop.db", name="laptop")  # type: ignore[arg-type]
 
 
 def test_a_message_that_another_chat_has_is_refused(laptop: Ledger) -> None:
