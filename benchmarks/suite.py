@@ -29,6 +29,7 @@ from .subjects.nodes import nodes
 from .subjects.processes import processes
 from .subjects.proof import proof
 from .subjects.publishing import publishing, writers
+from .subjects.pulls import pulls
 from .subjects.reading_log import reading_log
 from .subjects.search import searches
 from .subjects.serving import serving
@@ -75,6 +76,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "vouching": vouching,
     "erasing": erasing,
     "proof": proof,
+    "pulls": pulls,
     "langgraph": langgraph,
     "langgraph_values": langgraph_values,
     "sessions": sessions,

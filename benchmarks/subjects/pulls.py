@@ -1,0 +1,83 @@
+"""Pulls of what another ledger went on with, next to `git fetch` of the same texts."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import chatledger
+from chatledger import NewMessage
+
+from ..measure import Row, check_equal
+from ..prose import Prose
+from ..world import World
+
+_PER_CHAT: Final = 100
+_SHARE: Final = 10
+"""Of `many_chats` this part are chats, each of which gets one more message: 10,000 among 1,000,000 in a full run."""
+
+
+def pulls(world: World) -> Iterator[Row]:
+    """One message more in each of many chats, where the other side has all before it; and where nothing changed."""
+    chats, folder = world.sizes.many_chats // _SHARE, world.folder()
+    world.report(f"pulls: {chats:,} chats of {_PER_CHAT} messages")
+    prose = Prose(1)
+    theirs = folder / "theirs"
+    theirs.mkdir()
+    _git(theirs, "init", "--quiet")
+    with chatledger.open(folder / "laptop", durability="fast") as laptop, chatledger.open(folder / "office") as office:
+        for number in range(chats):
+            messages = [_message(prose, number * _PER_CHAT + at) for at in range(_PER_CHAT)]
+            laptop.create_chat(f"chat-{number}", "ada")
+            laptop.append(f"chat-{number}", messages)
+            with (theirs / f"chat-{number}.jsonl").open("w") as file:
+                file.writelines(_line(message) for message in messages)
+        _commit(theirs)
+        _git(folder, "clone", "--quiet", "--bare", theirs.as_uri(), "copy")
+        office.pull(laptop, name="laptop")
+        for number in range(chats):
+            message = _message(prose, chats * _PER_CHAT + number)
+            laptop.append(f"chat-{number}", [message])
+            with (theirs / f"chat-{number}.jsonl").open("a") as file:
+                file.write(_line(message))
+        _commit(theirs)
+        for name in (f"pull of {chats:,} among {chats * _PER_CHAT:,} messages", "pull where nothing changed"):
+            began = time.perf_counter()
+            pulled = office.pull(laptop, name="laptop").chats
+            between = time.perf_counter()
+            _git(folder / "copy", "fetch", "--quiet", "origin", "+refs/heads/*:refs/heads/*")
+            ended = time.perf_counter()
+            check_equal(name, sum(chat.messages for chat in pulled), 0 if "nothing" in name else chats)
+            yield Row(
+                subject="pulls",
+                name=name,
+                peer="git fetch",
+                ours=[between - began],
+                theirs=[ended - between],
+                note=(
+                    "a file of JSON lines for each chat, in a repository on the same disk; ours checks each event against its chat and "
+                    "has it on the disk, in the index and in the search when it returns"
+                ),
+            )
+
+
+def _message(prose: Prose, number: int) -> NewMessage:
+    return NewMessage("user", prose.text(number), id=f"m{number}", created_at=number)
+
+
+def _line(message: NewMessage) -> str:
+    return (
+        json.dumps({"id": message.id, "role": message.name, "content": message.data, "created_at": message.created_at})
+        + "\n"
+    )
+
+
+def _commit(folder: Path) -> None:
+    _git(folder, "add", "--all")
+    _git(folder, "-c", "user.name=ada", "-c", "user.email=ada@example.com", "commit", "--quiet", "--message", "more")
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=folder, check=True)
