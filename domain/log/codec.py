@@ -336,9 +336,17 @@ def unsupported(topic: str) -> UnsupportedFormatError:
     )
 
 
-def decode_shown(state: bytes, contents: Contents) -> tuple[EventPlace, Message]:
+class ShownMessages(NamedTuple):
+    """Messages of an event of which only some parts are shown: its chat, the number of the branch it moved, and they."""
+
+    chat_id: str
+    branch: int | None
+    messages: list[Message]
+
+
+def decode_shown(state: bytes, contents: Contents, numbers: Sequence[int], chosen: Sequence[int]) -> ShownMessages:
     """
-    The last message of an event of which only that is shown, and the message before it where that is its parent.
+    Return the chosen messages of an event that holds only the parts with these numbers; a parent may be the part before.
 
     Raises:
         UnknownContentError: It refers to large data that are not among these.
@@ -346,13 +354,16 @@ def decode_shown(state: bytes, contents: Contents) -> tuple[EventPlace, Message]
     """
     try:
         _, (head, _, _), parts = _decode_with(contents, state)
-        before = parts[-2].structure.id if len(parts) > 1 else None
-        messages = _messages(head, parts[-1:], [], before).messages
-    except (*DECODE_ERRORS, CorruptStateError) as error:
+        shown = dict(zip(numbers, parts, strict=True))
+        messages: list[Message] = []
+        for number in chosen:
+            before = shown.get(number - 1)
+            messages += _messages(head, [shown[number]], [], None if before is None else before.structure.id).messages
+    except (*DECODE_ERRORS, CorruptStateError, KeyError) as error:
         raise _damaged(MessagesAppended.TOPIC, state, error) from error
-    if head.topic != _MESSAGES or not messages:
-        raise _damaged(MessagesAppended.TOPIC, state, f"it is of type {head.topic!r}, with {len(parts)} parts")
-    return head, messages[0]
+    if head.topic != _MESSAGES:
+        raise _damaged(MessagesAppended.TOPIC, state, f"it is of type {head.topic!r}")
+    return ShownMessages(head.stream, head.branch, messages)
 
 
 def lines_in(state: bytes) -> list[tuple[str, bool]]:

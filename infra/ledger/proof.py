@@ -1,22 +1,41 @@
 """
-Proof that nothing was changed: verifying the log and the index, and anchors for third parties, signed with Ed25519 keys from PEM
-files.
+Proof that nothing was changed: verifying the log and the index, and anchors and excerpts for third parties, signed with Ed25519 keys
+from PEM files.
 """
 
 import os
+import secrets
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from chatledger.domain.errors import ChatNotFoundError, ConfigurationError, InvalidValueError, MessageNotFoundError
+from chatledger.domain.errors import (
+    ChatNotFoundError,
+    ConfigurationError,
+    InvalidValueError,
+    MessageNotFoundError,
+    WrongChatError,
+)
 from chatledger.domain.limits import sought_id
+from chatledger.domain.log.large_data import take_out
 from chatledger.domain.log.merkle import root_of_peaks
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, key_id_of, root_of
-from chatledger.domain.proof.message_proof import GrowthProof, MessageProof, prove_growth, prove_message
+from chatledger.domain.proof.excerpt import (
+    ChosenEvent,
+    Excerpt,
+    ExcerptStanding,
+    Terms,
+    payload_of,
+    read_excerpt,
+    token_of,
+)
+from chatledger.domain.proof.growth import GrowthProof, prove_growth
 from chatledger.domain.proof.verification import Verification
-from chatledger.domain.values import Message, Progress, no_progress
+from chatledger.domain.values import Annotation, Message, Progress, no_progress
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.environment import absolute_path
 from chatledger.projections.lmdb.system_errors import system_errors
@@ -24,6 +43,7 @@ from chatledger.projections.log.stream_trees import StreamTree, stream_heads
 
 from ..log.envelope import clock_ms
 from ..store.commands import ChatsToRead
+from .expiry import Ending
 from .port import LedgerPart, LedgerSnapshot, store_of
 from .sweeper import count_due
 
@@ -179,6 +199,8 @@ def _require_library() -> None:
 
 
 _CATCH_UP_S: Final = 30.0
+_TTL_MS: Final = 5 * 60_000
+_NONCE_BYTES: Final = 16
 
 
 class ProofMethods(LedgerPart):
@@ -267,42 +289,119 @@ class ProofMethods(LedgerPart):
         return sign(leaves, position=position, created_at=clock_ms(), key=private_key)
 
     @system_errors("reading the index for a proof")
-    def prove(self, message_id: str, anchor: Anchor) -> MessageProof:
+    def prove(
+        self,
+        message_ids: str | Sequence[str],
+        *,
+        key: PemSource | None = None,
+        anchor: Anchor | None = None,
+        audience: str | None = None,
+        expires_at: int | datetime | UnsetType | None = UNSET,
+        ttl_seconds: float | None = None,
+    ) -> str:
         """
-        Return the proof that a message was there when an anchor was signed, for somebody who does not get the ledger.
+        Return chosen messages as an excerpt: a text that proves, to somebody who does not get the ledger, that they were there.
 
-        The proof has the content of this message; of others nothing but hashes. Check it with `MessageProof.check` and
-        `check_message_proof`, or by `chatledger check-proof`.
+        It has the content of these messages; of others nothing but hashes, and the id, role and time of one that is the parent of a
+        chosen one and was written by the same call. `chatledger.admin.check_excerpt` or `chatledger check-proof` checks it without
+        the ledger; `still_valid` says whether it is up to date.
 
         Args:
-            message_id: The message.
-            anchor: A whole anchor of this ledger, with its leaves, made after the message.
+            message_ids: A message, or several of one chat.
+            key: An Ed25519 private key to sign it with: the path of a PEM file, or its bytes.
+            anchor: A whole anchor of this ledger, with its leaves, made after the messages: the excerpt leads to it, and needs no `key`.
+            audience: Whom it is for; nobody else accepts it. Needs a key, as an end does.
+            expires_at: When it ends, in ms since the epoch, or a `datetime`; never when None. Five minutes after it is signed by default.
+            ttl_seconds: The same, as seconds from now on.
 
         Raises:
-            MessageNotFoundError: It is unknown.
-            InvalidValueError: The anchor does not have the message, or lacks its leaves, or is of another ledger.
+            MessageNotFoundError: A message is unknown.
+            WrongChatError: They are of several chats.
+            InvalidValueError: There is neither key nor anchor, it would be over already, or the anchor does not have a message, lacks its
+                leaves, or is of another ledger.
+            ConfigurationError: The key cannot be read, or `cryptography` is missing.
             CorruptStateError: The index is damaged.
             LogUnavailableError: The log did not answer.
 
-        Source: the index, and one event of the log. Costs O(log n) hashes of n events of the chat.
+        Source: the index, and the events of the messages. Costs O(log n) hashes of n events of the chat for each.
         """
-        message_id = sought_id(message_id, "message_id")
-        position = message_position(self, message_id)
+        ids = (message_ids,) if isinstance(message_ids, str) else message_ids
+        ids = tuple(dict.fromkeys(sought_id(message_id, "a message id") for message_id in ids))
+        if not ids or (key is None and anchor is None):
+            msg = "name messages to prove, and a key to sign with, or an anchor that has them"
+            raise InvalidValueError(msg)
+        signer, now = None if key is None else load_private_key(key), clock_ms()
+        terms = _terms_of(Ending(expires_at, ttl_seconds), audience, now, is_signed=signer is not None)
+        positions = {message_id: message_position(self, message_id) for message_id in ids}
         # Not inside a snapshot: of a ledger at rest the index is closed before its log is opened.
-        event = None if position is None else self._store.event_bytes(position)
-        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
-            located = snapshot.find(message_id)
-            if located is None or position is None or event is None:
-                raise MessageNotFoundError(message_id)
+        states = {
+            position: self._store.event_bytes(position) for position in positions.values() if position is not None
+        }
+        events: dict[int, ChosenEvent] = {}
+        with self._store.snapshot(ChatsToRead(message_ids=ids)) as snapshot:
+            located = snapshot.find(ids[0])
+            if located is None:
+                raise MessageNotFoundError(ids[0])
             chat = snapshot.chat(located[0].chat_id)
             tree = tree_of(snapshot, chat)
-            number = _number_of(tree, chat, message_id)
-            message = chat.message(message_id)
-            if message is None:
-                raise MessageNotFoundError(message_id)
-            return prove_message(
-                message, event, position=position, number=number, events=tree.subtree, size=tree.size, anchor=anchor
+            for message_id, position in positions.items():
+                state = None if position is None else states[position]
+                if position is None or state is None:
+                    raise MessageNotFoundError(message_id)
+                message = chat.message(message_id)
+                if message is None:
+                    raise WrongChatError(message_id, chat_id=chat.chat_id)
+                number = _number_of(tree, chat, message_id)
+                event = events.setdefault(number, ChosenEvent(position, state, [], {}))
+                event.message_ids.append(message_id)
+                event.large.update((part.digest, part.data) for part in take_out(message.data).large)
+            payload = payload_of(
+                events,
+                tree=tree.subtree,
+                size=tree.size,
+                anchor=anchor,
+                issued_at=None if signer is None else now,
+                terms=terms,
+                public_key=None if signer is None else signer.public_key().public_bytes_raw(),
             )
+        return token_of(payload) if signer is None else token_of(payload, signer.sign(payload))
+
+    @system_errors("reading the index for a proof")
+    def still_valid(self, excerpt: str) -> ExcerptStanding:
+        """
+        Say whether what an excerpt shows is still so in this ledger: one that took its chat in by a bundle tells as well.
+
+        Neither its signature nor its end is checked: see `chatledger.admin.check_excerpt`.
+
+        Raises:
+            InvalidValueError: It is no excerpt, or was changed.
+            CorruptStateError: The index is damaged.
+
+        Source: the index. Costs O(log n) for each message.
+        """
+        read = read_excerpt(excerpt)
+        gone: list[str] = []
+        redacted: list[str] = []
+        revoked: list[str] = []
+        superseded: list[str] = []
+        with self._store.snapshot(ChatsToRead(sought_id(read.chat_id, "chat_id"))) as snapshot:
+            chat = snapshot.chat(read.chat_id)
+            tree = None if chat.record is None else tree_of(snapshot, chat)
+            for event in read.events:
+                is_here = tree is not None and event.number < tree.size and tree.entry(event.number).hash == event.hash
+                for shown in event.messages:
+                    message = chat.message(shown.id) if is_here else None
+                    if message is None:
+                        gone.append(shown.id)
+                        continue
+                    annotation = chat.annotation(message.id) or Annotation()
+                    if message.redacted is not None:
+                        redacted.append(message.id)
+                    if annotation.hidden:
+                        revoked.append(message.id)
+                    if annotation.stale or annotation.replaced_by or _is_left(chat, message, event.branch):
+                        superseded.append(message.id)
+        return ExcerptStanding(tuple(gone), tuple(redacted), tuple(revoked), tuple(superseded))
 
     @system_errors("reading the index for a proof")
     def prove_growth(self, chat_id: str, earlier: Anchor, later: Anchor) -> GrowthProof:
@@ -362,18 +461,67 @@ def message_position(ledger: LedgerPart, message_id: str) -> int | None:
         return tree.entry(_number_of(tree, chat, message_id)).position
 
 
-def check_message_proof(proof: MessageProof, public_key: PemSource | None = None) -> Message:
+def _terms_of(ending: Ending, audience: str | None, now: int, *, is_signed: bool) -> Terms | None:
+    """Return the terms of an excerpt that is issued now, which somebody must sign."""
+    ends_at = ending.at(now)
+    if not is_signed:
+        if audience is None and not isinstance(ends_at, int):
+            return None
+        msg = "an audience and an end hold by a signature alone: give a key, too"
+        raise InvalidValueError(msg)
+    ends_at = now + _TTL_MS if isinstance(ends_at, UnsetType) else ends_at
+    if ends_at is not None and ends_at <= now:
+        msg = "the excerpt would be over before it is read"
+        raise InvalidValueError(msg)
+    return Terms(secrets.token_bytes(_NONCE_BYTES), ends_at, audience)
+
+
+def _is_left(chat: IndexedChat, message: Message, branch: int | None) -> bool:
+    """Whether the branch on which a message was said leads past it now, or the active one through another version of it."""
+    assert chat.record is not None, "the chat has the message"
+    active = chat.branch_record(chat.record.active_branch)
+    own = None if branch is None else chat.numbered_branch(branch) or active
+    if own is not None and (own.head_message_id is None or not chat.is_ancestor(message.id, own.head_message_id)):
+        return True
+    depth = chat.depth(message.id)
+    if active is None or active.head_message_id is None or active.message_count <= depth:
+        return False
+    version = chat.message(chat.ancestor(active.head_message_id, depth))
+    return version is not None and version.id != message.id and version.parent_id == message.parent_id
+
+
+def check_excerpt(
+    excerpt: str,
+    public_key: PemSource | None = None,
+    *,
+    audience: str | None = None,
+    anchor_key: PemSource | None = None,
+) -> Excerpt:
     """
-    Check the proof of a message, its signature included, without a ledger; return the message.
+    Check an excerpt, its signatures included, without a ledger; return what it says.
 
     Args:
-        proof: The proof.
-        public_key: The key of whom you trust to have signed the anchor: the path of a PEM file, or its bytes. Without it only the
-            key that the proof itself names is checked, which anybody can make.
+        excerpt: The text that `Ledger.prove` returned.
+        public_key: The key of whom you trust to have signed it, and its anchor: the path of a PEM file, or its bytes. Without it only
+            the key that the excerpt itself names is checked, which anybody can make.
+        audience: Who you are, where it is for you alone.
+        anchor_key: The key of whom you trust to have signed its anchor, where that is somebody else.
 
     Raises:
-        InvalidValueError: It does not hold, or somebody else signed it.
-        ConfigurationError: The key cannot be read, or `cryptography` is missing.
+        InvalidValueError: It does not hold: it was changed, somebody else signed it, it is for somebody else, or it expired.
+        ConfigurationError: A key cannot be read, or `cryptography` is missing.
     """
-    check_signature(proof.anchor, None if public_key is None else load_public_key(public_key))
-    return proof.check()
+    read = read_excerpt(excerpt)
+    trusted = None if public_key is None else load_public_key(public_key)
+    if read.public_key is not None:
+        check_signed(
+            read.payload,
+            signature=read.signature,
+            signer=read.public_key,
+            public_key=trusted,
+            what=f"excerpt of chat {read.chat_id!r}",
+        )
+    if read.anchor is not None:
+        check_signature(read.anchor, trusted if anchor_key is None else load_public_key(anchor_key))
+    read.check_terms(audience, clock_ms())
+    return read

@@ -4,7 +4,8 @@ from chatledger.domain.legal_hold import LegalHold
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, InclusionProof
 from chatledger.domain.proof.bundle import BundledChat, BundleReport
 from chatledger.domain.proof.erasure_report import ErasedStream, ErasureReport, Mention
-from chatledger.domain.proof.message_proof import GrowthProof, MessageProof
+from chatledger.domain.proof.excerpt import Excerpt, ExcerptEvent, ExcerptStanding
+from chatledger.domain.proof.growth import GrowthProof
 from chatledger.domain.proof.verification import Verification
 from chatledger.domain.retention import RetentionRule
 from chatledger.infra.admin.backups import check_backup, restore
@@ -16,7 +17,7 @@ from chatledger.infra.admin.doctor.repairing import repair
 from chatledger.infra.admin.replicas import ReplicaDamage, ReplicaSetAside, compare_replicas, set_replica_aside
 from chatledger.infra.ledger.bundles import AdoptedChat, check_bundle
 from chatledger.infra.ledger.persons import check_receipt
-from chatledger.infra.ledger.proof import check_message_proof
+from chatledger.infra.ledger.proof import check_excerpt
 from chatledger.infra.ledger.sync import PulledChat, PullReport
 from chatledger.infra.log.nats_server.launcher import ServerBinary
 from chatledger.infra.store.backup.manifest import Backup
@@ -33,6 +34,9 @@ __all__ = [
     "Diagnosis",
     "ErasedStream",
     "ErasureReport",
+    "Excerpt",
+    "ExcerptEvent",
+    "ExcerptStanding",
     "Finding",
     "GrowthProof",
     "InclusionProof",
@@ -41,7 +45,6 @@ __all__ = [
     "LostData",
     "LostEvents",
     "Mention",
-    "MessageProof",
     "PullReport",
     "PulledChat",
     "QuarantinedStream",
@@ -53,7 +56,7 @@ __all__ = [
     "Verification",
     "check_backup",
     "check_bundle",
-    "check_message_proof",
+    "check_excerpt",
     "check_receipt",
     "compare_replicas",
     "diagnose",

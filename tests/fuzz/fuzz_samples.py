@@ -1,15 +1,19 @@
 """Valid bytes of every kind that is read, made by the code that writes them."""
 
+import base64
 import json
 from functools import cache
 from typing import Final, NamedTuple
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from eventsourcing.persistence import JSONTranscoder, Notification
 from tests.recorded.record import SAMPLES
 from tests.recorded.record_states import SAMPLES as STATE_SAMPLES
 from tests.recorded.record_threads import SAMPLES as THREAD_SAMPLES
 from tests.support.salts import salts
 
+import chatledger
 from chatledger import Encryption
 from chatledger.admin import Anchor, AnchorLeaf
 from chatledger.domain.chat.events import Event, MessagesAppended
@@ -90,6 +94,17 @@ def anchors() -> list[bytes]:
         leaves=(leaf,),
     )
     return [anchor.to_json().encode(), anchor.without_leaves().to_json().encode()]
+
+
+def excerpts() -> list[bytes]:
+    """An excerpt of two messages that came together, which rests on an anchor and is signed."""
+    key = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "u")
+        ledger.append("c", [chatledger.user("salt", id="m1"), chatledger.user("pepper", id="m2")])
+        text = ledger.prove("m2", key=pem, anchor=ledger.anchor(pem), expires_at=None)
+    return [base64.urlsafe_b64decode(text + "==")]
 
 
 def bookmarks() -> list[bytes]:

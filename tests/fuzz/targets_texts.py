@@ -13,13 +13,14 @@ from unittest import mock
 
 from eventsourcing.persistence import DataError, ProgrammingError, StoredEvent
 from tests.fuzz.fuzz_inputs import only_ours
-from tests.fuzz.fuzz_samples import KEY, anchors, bookmarks
+from tests.fuzz.fuzz_samples import KEY, anchors, bookmarks, excerpts
 from tests.fuzz.fuzz_target import Bench, Maker, Target, as_text, chosen, numbered
 from tests.support.in_form import in_form
 
 import chatledger
 from chatledger import ChatledgerError, Encryption
 from chatledger.admin import Anchor
+from chatledger.domain.proof.excerpt import read_excerpt
 from chatledger.domain.search.query import parse
 from chatledger.fragments import to_fragment
 from chatledger.infra.exchange.source import decode_json
@@ -69,6 +70,16 @@ def _search(bench: Bench) -> Target:
     texts = ("salt and pepper, sea salt, 漢字", "a b c d", "tomato กก")
     ledger.append("c", [chatledger.user(text) for text in texts])
     return Target(QUERIES, lambda raw: ledger.search(as_text(raw), chat_id="c"))
+
+
+def _excerpt(_: Bench) -> Target:
+    """The bytes of an excerpt."""
+
+    def read(raw: bytes) -> None:
+        excerpt = read_excerpt(base64.urlsafe_b64encode(raw).decode().rstrip("="))
+        only_ours(lambda: excerpt.check_terms(None, 0))
+
+    return Target(excerpts(), read)
 
 
 def _anchor(_: Bench) -> Target:
@@ -267,6 +278,7 @@ TEXTS: Final[Mapping[str, Maker]] = {
     "query": _query,
     "search": _search,
     "anchor": _anchor,
+    "excerpt": _excerpt,
     "bookmark": _bookmark,
     "openai-message": _openai,
     "fragment": _fragment,

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +18,10 @@ from ...ledger.graph.state_store import StateStore
 from ...ledger.ledger import Ledger
 from ...ledger.threads import Threads
 from .lookup import others_of, require_chat, require_item, require_state, require_thread
-from .options import ID, GlobalOptions, chat_argument, ledger_at, ledger_options, limit_option, parsed
+from .options import ID, GlobalOptions, chat_argument, ending_of, ledger_at, ledger_options, limit_option, parsed
 from .output import count, fields_of, format_time, print_json, print_text
 from .proofs import FILE, refuse_to_overwrite, write_new
 
-_NEVER: Final = "never"
 _DATA: Final = '{["'
 actor_option = click.option(
     "--actor", metavar="NAME", help="In whose name: the history says it, and 'log --actor NAME' finds it."
@@ -53,15 +52,6 @@ def _path(value: str) -> list[str | int]:
     return [int(step) if step.isdecimal() else step for step in value.split(".")]
 
 
-def _ending(value: str) -> tuple[datetime | None]:
-    """The moment, or None for never: in a tuple, as None alone is the value of an option that was not given."""
-    if value == _NEVER:
-        return (None,)
-    # No words: `7d` of `--since` is a week ago, and a chat that ended then would be deleted at once.
-    moment = datetime.fromisoformat(value)
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC),)
-
-
 def in_name_of(ledger: Ledger, actor: str | None) -> contextlib.AbstractContextManager[object]:
     """The context in which changes are by an actor; None for whoever they are by anyway."""
     return contextlib.nullcontext() if actor is None else ledger.context(actor=actor)
@@ -83,7 +73,7 @@ def in_name_of(ledger: Ledger, actor: str | None) -> contextlib.AbstractContextM
     "--expires",
     "ending",
     metavar="TIME|never",
-    callback=parsed(_ending, "is neither a time, e.g. 2026-02-07T17:29:24Z, nor 'never'"),
+    callback=parsed(ending_of, "is neither a time, e.g. 2026-02-07T17:29:24Z, nor 'never'"),
     help="When the chat ends and 'sweep' deletes it (ISO 8601, UTC unless it has an offset).",
 )
 @actor_option

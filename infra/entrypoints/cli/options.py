@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -221,6 +221,15 @@ def listing_options(function: Callable[..., R]) -> Callable[..., R]:
 def limit_option(what: str) -> Callable[[F], F]:
     """`--limit`, with what it counts."""
     return click.option("-n", "--limit", type=WholeNumber(0, sys.maxsize), metavar="N", help=f"At most N {what}.")
+
+
+def ending_of(value: str) -> tuple[datetime | None]:
+    """The moment, or None for never: in a tuple, as None alone is the value of an option that was not given."""
+    if value == "never":
+        return (None,)
+    # No words: `7d` of `--since` is a week ago, and a chat that ended then would be deleted at once.
+    moment = datetime.fromisoformat(value)
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC),)
 
 
 def parsed(parse: Callable[[str], R], fault: str) -> Callable[[click.Context, click.Parameter, str | None], R | None]:

@@ -1,25 +1,27 @@
-"""`verify`, `anchor`, `prove`, `check-proof` and `check-receipt`: proof that nothing was changed, of a message, and of an erasure."""
+"""`verify`, `anchor`, `prove`, `check-proof` and `check-receipt`: proof that nothing was changed, of messages, and of an erasure."""
 
 import os
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import UNSET
 from rich.text import Text
 
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, CorruptStateError
 from chatledger.domain.proof.anchors import Anchor
 from chatledger.domain.proof.erasure_report import ErasureReport
-from chatledger.domain.proof.message_proof import MessageProof
+from chatledger.domain.proof.excerpt import Excerpt, ExcerptStanding
 from chatledger.domain.proof.verification import Verification
 from chatledger.domain.values import preview
 
 from ...ledger.log import kind_of
 from ...ledger.persons import check_receipt
-from ...ledger.proof import check_message_proof
+from ...ledger.proof import check_excerpt
 from ...operating_system import private
-from .options import GlobalOptions, ledger_at, ledger_options, place_options
+from .options import GlobalOptions, ending_of, ledger_at, ledger_options, parsed, place_options
 from .output import (
     count,
     count_streams,
@@ -192,25 +194,48 @@ def write_new(out: Path | None, text: str, outcome: str | None = None) -> None:
 
 
 @click.command("prove")
-@click.argument("message_id", metavar="MESSAGE")
+@click.argument("message_ids", metavar="MESSAGE...", nargs=-1, required=True)
+@click.option("--key", type=FILE, metavar="FILE", help="An Ed25519 private key (PEM) to sign it with.")
 @click.option(
-    "--anchor", "anchor_file", type=FILE, required=True, metavar="FILE", help="An anchor made after the message."
+    "--anchor", "anchor_file", type=FILE, metavar="FILE", help="An anchor made after the messages, to lead to."
 )
+@click.option("--audience", metavar="NAME", help="Whom it is for: nobody else accepts it.")
+@click.option(
+    "--expires",
+    "ending",
+    metavar="TIME|never",
+    callback=parsed(ending_of, "is neither a time, e.g. 2026-02-07T17:29:24Z, nor 'never'"),
+    help="When it ends; five minutes after it was signed by default.",
+)
+@click.option("--ttl", type=float, metavar="SECONDS", help="The same, as seconds from now on.")
 @click.option("--out", type=FILE, metavar="FILE", help="Write the proof there instead of printing it.")
 @place_options
-def prove_command(settings: GlobalOptions, *, message_id: str, anchor_file: Path, out: Path | None) -> None:
+def prove_command(
+    settings: GlobalOptions,
+    *,
+    message_ids: tuple[str, ...],
+    key: Path | None,
+    anchor_file: Path | None,
+    audience: str | None,
+    ending: tuple[datetime | None] | None,
+    ttl: float | None,
+    out: Path | None,
+) -> None:
     """
-    Prove that a message was there when an anchor was signed.
+    Prove that messages of a chat were there: chosen ones, as one text to hand over.
 
-    The proof is a file with the message and those that were written in the same call; of others it has nothing but hashes.
+    It is signed with --key, or leads to an --anchor that is signed, or both. It has these messages; of others nothing but hashes.
     Whoever gets it checks it by 'check-proof', without this ledger.
     """
     refuse_to_overwrite(out)
-    anchor = Anchor.from_json(content_of(anchor_file, "anchor"))
+    anchor = None if anchor_file is None else Anchor.from_json(content_of(anchor_file, "anchor"))
+    expires_at = UNSET if ending is None else ending[0]
     with ledger_at(settings, is_read=True) as ledger:
-        proof = ledger.prove(message_id, anchor)
-    what = f"Proved message {message_id} of chat {proof.chat_id} in {out}; 'chatledger check-proof {out}' checks it."
-    write_new(out, proof.to_json(), what)
+        excerpt = ledger.prove(
+            message_ids, key=key, anchor=anchor, audience=audience, expires_at=expires_at, ttl_seconds=ttl
+        )
+    what = f"Proved {count(len(message_ids), 'message')} in {out}; 'chatledger check-proof {out}' checks it."
+    write_new(out, excerpt + "\n", what)
 
 
 @click.command("check-proof")
@@ -218,22 +243,75 @@ def prove_command(settings: GlobalOptions, *, message_id: str, anchor_file: Path
 @click.option(
     "--public-key", type=FILE, metavar="FILE", help="The Ed25519 public key (PEM) of whom you trust to have signed it."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def check_proof_command(*, file: Path, public_key: Path | None, as_json: bool) -> None:
-    """Check the proof of a message, and show what was proven. Needs no ledger."""
-    proof = MessageProof.from_json(content_of(file, "proof"))
-    message, anchor = check_message_proof(proof, public_key), proof.anchor
-    if as_json:
-        facts = {"position": anchor.position, "created_at": anchor.created_at, "key_id": anchor.key_id}
-        print_json({"ok": True, "chat_id": proof.chat_id, "message": message_object(message), "anchor": facts})
-    else:
-        print_text(
-            f"Message {message.id} was in chat {proof.chat_id} at position {anchor.position:,}, "
-            f"as signed on {format_time(anchor.created_at)}:"
-        )
-        print_text(f'  ({message.name}): "{preview(message.shown, message.form)}"')
+@click.option(
+    "--anchor-key", type=FILE, metavar="FILE", help="That of whom signed its anchor, if that is somebody else."
+)
+@click.option("--audience", metavar="NAME", help="Who you are, where it is for you alone.")
+@click.option("--still-valid", "is_asked", is_flag=True, help="Also ask this ledger what became of the messages.")
+@ledger_options
+def check_proof_command(
+    settings: GlobalOptions,
+    *,
+    file: Path,
+    public_key: Path | None,
+    anchor_key: Path | None,
+    audience: str | None,
+    is_asked: bool,
+) -> None:
+    """
+    Check a proof of messages, and show what was proven. Needs no ledger.
+
+    With --still-valid, it also says which were redacted, revoked (annotated as hidden) or superseded since, or are gone from this
+    ledger; then the exit code is 1.
+    """
+    text = content_of(file, "proof").decode(errors="replace").strip()
+    excerpt = check_excerpt(text, public_key, audience=audience, anchor_key=anchor_key)
+    standing: ExcerptStanding | None = None
+    if is_asked:
+        with ledger_at(settings, is_read=True) as ledger:
+            standing = ledger.still_valid(text)
+    _print_excerpt(excerpt, standing, as_json=settings.as_json)
     if public_key is None:
-        note_key(anchor, "proof")
+        print_note("Only the proof itself vouches for its key; --public-key names the one you trust.")
+    if standing is not None and not standing:
+        click.get_current_context().exit(1)
+
+
+def _print_excerpt(excerpt: Excerpt, standing: ExcerptStanding | None, *, as_json: bool) -> None:
+    anchor = excerpt.anchor
+    if as_json:
+        facts = {name: getattr(excerpt, name) for name in ("chat_id", "issued_at", "expires_at", "audience", "key_id")}
+        anchored = (
+            None
+            if anchor is None
+            else {"position": anchor.position, "created_at": anchor.created_at, "key_id": anchor.key_id}
+        )
+        now = None if standing is None else fields_of(standing)
+        print_json(
+            {
+                "ok": standing is None or bool(standing),
+                **facts,
+                "messages": list(map(message_object, excerpt.messages)),
+                "anchor": anchored,
+                "standing": now,
+            }
+        )
+    else:
+        of, where = count(len(excerpt.messages), "message"), f"chat {excerpt.chat_id}"
+        if excerpt.issued_at is not None:
+            ends = "" if excerpt.expires_at is None else f"; good until {format_time(excerpt.expires_at)}"
+            print_text(
+                f"{of} of {where}, as signed on {format_time(excerpt.issued_at)} with key {excerpt.key_id}{ends}:"
+            )
+        if anchor is not None:
+            print_text(
+                f"{of} of {where}, as anchored at position {anchor.position:,} on {format_time(anchor.created_at)}, signed with key {anchor.key_id}:"
+            )
+        for message in excerpt.messages:
+            print_text(f'  {message.id} ({message.name}): "{preview(message.shown, message.form)}"')
+        for what, ids in () if standing is None else fields_of(standing).items():
+            if ids and what != "is_valid":
+                print_text(f"{what}: {', '.join(ids)}")
 
 
 @click.command("check-receipt")

@@ -1,4 +1,4 @@
-"""The page of proofs: verifying the ledger, anchors, and the proof of one message as a file."""
+"""The page of proofs: verifying the ledger, anchors, and the proof of a message as a file."""
 
 from typing import Any, Final
 
@@ -50,16 +50,19 @@ def proof(call: HttpCall, *, verify: bool = False) -> Proof:
 def anchor(call: HttpCall) -> Response:
     """Sign where every chat ends now; the anchor as a file."""
     signed = call.ledger.anchor(_key(call))
-    return _file(f"anchor-{signed.position}.json", signed.to_json())
+    return _file(f"anchor-{signed.position}.json", signed.to_json(), JSON)
 
 
 def message_proof(call: HttpCall, *, message: str) -> Response:
-    """Prove that a message is there now; the proof as a file."""
+    """Prove that a message is there now, for ever; the proof as a file."""
     key = _key(call)
     if call.ledger.get_message(message) is None:
         raise RequestError(404, f"there is no message {message!r}", name="MessageNotFoundError")
-    proven = call.ledger.prove(message, call.ledger.anchor(key))
-    return _file(f"proof-{proven.anchor.position}.json", proven.to_json())
+    return _file(
+        f"proof-{call.ledger.position}.txt",
+        call.ledger.prove(message, key=key, expires_at=None) + "\n",
+        "text/plain; charset=utf-8",
+    )
 
 
 def may_see_all(call: HttpCall) -> bool:
@@ -83,9 +86,9 @@ def _key(call: HttpCall) -> bytes:
     return key
 
 
-def _file(name: str, text: str) -> Response:
+def _file(name: str, text: str, media_type: str) -> Response:
     kept = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
-    return Response(text, 200, SAFE_HEADERS | kept, JSON)
+    return Response(text, 200, SAFE_HEADERS | kept, media_type)
 
 
 PAGES: Final = (

@@ -347,6 +347,7 @@ class AsyncLedger(AwaitedReads):
     replay = awaited(Ledger.replay)
     compare = read(LedgerMethods.compare)
     bisect = awaited(Ledger.bisect)
+    still_valid = awaited(Ledger.still_valid)
     bundle = awaited(Ledger.bundle)
     import_bundle = awaited(Ledger.import_bundle)
     pull = awaited(Ledger.pull)

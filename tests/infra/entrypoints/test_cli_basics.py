@@ -40,7 +40,6 @@ def test_help_of_each_verb(verb: str) -> None:
     assert ("--location" in result.stdout) == (
         verb
         not in {
-            "check-proof",
             "check-receipt",
             "completion",
             "keys",

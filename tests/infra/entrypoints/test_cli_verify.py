@@ -94,28 +94,47 @@ def test_mistakes(file: SqliteFile, tmp_path: Path) -> None:
     assert "cannot be written" in fails(1, *place, "anchor", "--key", tmp_path / "anchor.key", "--out", into)
 
 
-def test_proof_of_a_message(file: SqliteFile, tmp_path: Path) -> None:
+def test_proof_of_messages(file: SqliteFile, tmp_path: Path) -> None:
     """`prove` writes a file, and `check-proof` needs nothing else; both refuse what is wrong in one line."""
-    anchor, proof = tmp_path / "anchor.json", tmp_path / "proof.json"
-    at(file, "anchor", "--key", tmp_path / "anchor.key", "--out", anchor)
+    anchor, proof, key = tmp_path / "anchor.json", tmp_path / "proof.txt", tmp_path / "anchor.key"
+    public = ("--public-key", str(tmp_path / "anchor.pub"))
+    at(file, "anchor", "--key", key, "--out", anchor)
     with chatledger.open(file.location) as ledger:
-        message = ledger.get_messages("a")[0]
-    code, out, _ = at(file, "prove", message.id, "--anchor", anchor, "--out", proof)
+        first, second = ledger.get_messages("a")[:2]
+    code, out, _ = at(file, "prove", first.id, second.id, "--key", key, "--audience", "bob", "--out", proof)
     assert (code, "check-proof" in out) == (0, True)
 
-    checked = run("check-proof", str(proof), "--public-key", str(tmp_path / "anchor.pub"))
+    checked = run("check-proof", str(proof), *public, "--audience", "bob")
     assert (checked.exit_code, checked.stderr) == (0, "")
-    assert message.text in checked.stdout
-    said = json.loads(run("check-proof", str(proof), "--json").stdout)
-    assert (said["ok"], said["chat_id"], said["message"]["id"]) == (True, "a", message.id)
+    assert first.text in checked.stdout
+    assert second.text in checked.stdout
+    told = json.loads(run("check-proof", str(proof), "--json", "--audience", "bob").stdout)
+    assert (told["ok"], told["chat_id"], told["audience"], told["standing"]) == (True, "a", "bob", None)
+    assert [message["id"] for message in told["messages"]] == [first.id, second.id]
 
+    place = ("--location", file.location)
+    asked = ("check-proof", str(proof), *public, "--audience", "bob", "--still-valid")
+    assert run(*place, *asked).exit_code == 0
+    with chatledger.open(file.location) as ledger:
+        ledger.annotate("a", second.id, hidden=True)
+    left = run(*place, *asked)
+    assert (left.exit_code, f"revoked: {second.id}" in left.stdout) == (1, True)
+    assert json.loads(run(*place, *asked, "--json").stdout)["standing"]["revoked"] == [second.id]
+
+    over, anchored = tmp_path / "over.txt", tmp_path / "anchored.txt"
+    at(file, "prove", first.id, "--anchor", anchor, "--out", anchored)
+    assert "anchored at position" in run("check-proof", anchored, *public).stdout
+    at(file, "prove", first.id, "--key", key, "--ttl", "0.001", "--out", over)
+    assert "expired" in fails(1, "check-proof", over)
+    assert "is for 'bob'" in fails(1, "check-proof", str(proof))
     assert "another key" in fails(1, "check-proof", str(proof), "--public-key", str(tmp_path / "other.pub"))
-    assert "no proof of a message" in fails(1, "check-proof", str(anchor.with_name("anchor.key")))
-    assert "cannot be read" in fails(1, "check-proof", str(tmp_path / "none.json"))
-    assert "exists" in fails(1, "--location", file.location, "prove", message.id, "--anchor", anchor, "--out", proof)
-    assert "none" in fails(1, "--location", file.location, "prove", "none", "--anchor", anchor)
-    proof.write_text(proof.read_text().replace(message.id, "another"))
-    assert "does not hold" in fails(1, "check-proof", str(proof))
+    assert "no excerpt" in fails(1, "check-proof", str(key))
+    assert "cannot be read" in fails(1, "check-proof", str(tmp_path / "none.txt"))
+    assert "exists" in fails(1, *place, "prove", first.id, "--key", key, "--out", proof)
+    assert "none" in fails(1, *place, "prove", "none", "--key", key)
+    assert "neither a time" in fails(2, *place, "prove", first.id, "--key", key, "--expires", "soon")
+    proof.write_text(proof.read_text().replace("A", "B"))
+    assert "check-proof" not in fails(1, "check-proof", str(proof))
 
 
 def test_bundles(file: SqliteFile, tmp_path: Path) -> None:

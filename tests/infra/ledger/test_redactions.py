@@ -30,7 +30,7 @@ from chatledger.domain.errors import (
 from chatledger.domain.log.large_data import LARGE_BYTES
 from chatledger.forms import to_anthropic, to_openai
 from chatledger.infra.ledger.port import store_of
-from chatledger.infra.ledger.proof import check_message_proof
+from chatledger.infra.ledger.proof import check_excerpt
 from chatledger.infra.log.memory import MemoryLog
 from chatledger.infra.log.nats import event_log
 from chatledger.infra.log.port import EventLog
@@ -593,13 +593,13 @@ def test_anchors_and_proofs_of_before_hold(ledger: Ledger) -> None:
     pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     ids = fill(ledger)
     anchor = ledger.anchor(pem)
-    earlier = ledger.prove(ids[1], anchor)
+    earlier = ledger.prove(ids[1], anchor=anchor)
     ledger.redact(ids[1])
     for _ in range(2):
         ledger.verify(anchor=anchor)
-        assert SECRET in check_message_proof(earlier).text
-        assert check_message_proof(ledger.prove(ids[1], anchor)).data is None
-        assert "about plants" == check_message_proof(ledger.prove(ids[0], anchor)).text
+        assert SECRET in check_excerpt(earlier).messages[0].text
+        assert check_excerpt(ledger.prove(ids[1], anchor=anchor)).messages[0].data is None
+        assert "about plants" == check_excerpt(ledger.prove(ids[0], anchor=anchor)).messages[0].text
         ledger.wait_erased()
 
 

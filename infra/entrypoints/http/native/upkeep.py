@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal, cast
 
 import anyio
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.responses import Response, StreamingResponse
 
 from chatledger.domain.errors import (
@@ -16,10 +17,13 @@ from chatledger.domain.errors import (
     ConfigurationError,
     CorruptStateError,
     InvalidValueError,
+    MessageNotFoundError,
+    WrongChatError,
 )
 from chatledger.domain.legal_hold import HoldKind, LegalHold
 from chatledger.domain.proof.anchors import Anchor
 from chatledger.domain.proof.erasure_report import ErasureReport
+from chatledger.domain.proof.excerpt import ExcerptStanding
 from chatledger.domain.proof.verification import Verification
 from chatledger.domain.retention import Erases, RetentionKind, RetentionRule
 from chatledger.domain.values import ErasureReceipt, Swept
@@ -33,6 +37,7 @@ from ..server_sent_events import ServerSentEvent, event_of
 from .chats import LINES, Lines
 
 _LOOK_S: Final = 0.25
+_NO_KEY: Final = "this server signs nothing: it has no key; start it with --anchor-key"
 
 
 class Signed(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,10 +83,49 @@ def make_anchor(call: HttpCall) -> dict[str, Any]:
     """
     key = call.service.anchor_key
     if key is None:
-        msg = "this server signs no anchors: it has no key; start it with --anchor-key"
-        raise AccessDeniedError(msg)
+        raise AccessDeniedError(_NO_KEY)
     anchor: dict[str, Any] = msgspec.json.decode(call.ledger.anchor(key).to_json())
     return anchor
+
+
+class ChosenMessages(msgspec.Struct, forbid_unknown_fields=True):
+    """
+    Messages of one chat to prove, and whom the proof is for.
+
+    It ends at `expires_at`, in ms, or after `ttl_seconds`; after five minutes without these, and never with null.
+    """
+
+    message_ids: list[str]
+    audience: str | None = None
+    expires_at: int | UnsetType | None = UNSET
+    ttl_seconds: float | None = None
+
+
+class ExcerptText(Value, frozen=True):
+    """An excerpt: chosen messages as a text by which anybody checks that they were there."""
+
+    excerpt: str
+
+
+def make_excerpt(call: HttpCall, body: ChosenMessages) -> ExcerptText:
+    """
+    Prove that messages are there, to somebody who does not get the ledger: they as a text that the server signs with `--anchor-key`.
+
+    `chatledger.admin.check_excerpt` or `chatledger check-proof` checks it, without the ledger.
+    """
+    key = call.service.anchor_key
+    if key is None:
+        raise AccessDeniedError(_NO_KEY)
+    return ExcerptText(call.ledger.prove(**msgspec.structs.asdict(body), key=key))
+
+
+def check_standing(call: HttpCall, body: ExcerptText) -> ExcerptStanding:
+    """
+    Say whether what an excerpt shows is still so here: which of its messages were redacted, revoked or superseded, or are gone.
+
+    Neither its signature nor its end is checked, which needs no ledger.
+    """
+    return call.ledger.still_valid(body.excerpt)
 
 
 class _AbandonedError(Exception):
@@ -300,6 +344,8 @@ ROUTES: Final = {
         Route("GET", "/verify", verify, stream=stream_verify, scope="admin", has_moment=False, raises=_UNSOUND),
         Route("POST", "/verify", verify_anchor, scope="admin", raises=_UNSOUND),
         Route("POST", "/anchors", make_anchor, scope="admin", status=201, raises=_UNSOUND),
+        Route("POST", "/excerpts", make_excerpt, status=201, raises=(MessageNotFoundError, WrongChatError)),
+        Route("POST", "/excerpts/standing", check_standing, scope="read"),
     ],
     "upkeep": [
         Route("GET", "/position", get_position, has_moment=False),

@@ -19,7 +19,7 @@ from tests.support.proof_world import KEY, pem_of, public_pem_of
 
 import chatledger
 from chatledger import Message, SearchHit, assistant, user
-from chatledger.admin import MessageProof, check_message_proof
+from chatledger.admin import check_excerpt
 from chatledger.infra.entrypoints.explorer import log
 from chatledger.infra.entrypoints.explorer.markup import changed_words, marked
 from chatledger.items import ItemStore
@@ -366,7 +366,7 @@ def test_proof_of_a_message_is_a_file() -> None:
     with signing() as client:
         message_id = client.get("/search.json?q=riga").json()["hits"][0]["hit"]["message"]["id"]
         answer = client.get("/proof/message", params={"message": message_id})
-        found = check_message_proof(MessageProof.from_json(answer.text), public_pem_of(KEY))
+        (found,) = check_excerpt(answer.text.strip(), public_pem_of(KEY)).messages
 
         assert answer.headers["content-disposition"].startswith("attachment")
         assert found.id == message_id

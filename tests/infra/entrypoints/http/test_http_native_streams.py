@@ -14,6 +14,7 @@ from tests.support.events import Event, events_of
 from tests.support.http_world import client_of
 
 import chatledger
+from chatledger.admin import check_excerpt
 from chatledger.infra.entrypoints.http.server_sent_events import ServerSentEvent
 from chatledger.server import Principal, create_app
 
@@ -337,10 +338,33 @@ def test_an_anchor_proves_what_there_was(client: httpx.Client, key: Path) -> Non
         assert (refused.status_code, refused.json()["type"]) == (422, TYPE + "InvalidValueError"), refused.text
 
 
+def test_an_excerpt_shows_messages_to_others(client: httpx.Client, key: Path) -> None:
+    """The server signs it, and says whether it is still so."""
+    (message_id,) = say(client, "shown", "a")
+    body = {"message_ids": [message_id], "audience": "bob", "expires_at": None}
+    made = client.post("/excerpts", json=body)
+    assert made.status_code == 201, made.text
+    public = subprocess.run(["openssl", "pkey", "-in", key, "-pubout"], check=True, capture_output=True).stdout
+    read = check_excerpt(made.json()["excerpt"], public, audience="bob")
+    assert [shown.id for shown in read.messages] == [message_id]
+
+    assert client.post("/excerpts/standing", json=made.json()).json()["is_valid"]
+    client.patch(f"/chats/shown/messages/{message_id}/annotation", json={"hidden": True})
+    assert client.post("/excerpts/standing", json=made.json()).json() == {
+        "gone": [],
+        "redacted": [],
+        "revoked": [message_id],
+        "superseded": [],
+        "is_valid": False,
+    }
+    assert client.post("/excerpts/standing", json={"excerpt": "none"}).status_code == 422
+    assert client.post("/excerpts", json=body | {"message_ids": ["none"]}).status_code == 404
+
+
 def test_a_server_without_a_key_signs_nothing() -> None:
     with client_of(create_app(chatledger.open_async("memory:"))) as client:
-        refused = client.post("/anchors")
-    assert (refused.status_code, refused.json()["type"]) == (403, TYPE + "AccessDeniedError")
+        for refused in (client.post("/anchors"), client.post("/excerpts", json={"message_ids": ["m"]})):
+            assert (refused.status_code, refused.json()["type"]) == (403, TYPE + "AccessDeniedError")
 
 
 # All of them
