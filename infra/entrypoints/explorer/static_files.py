@@ -21,8 +21,10 @@ _MEDIA_TYPES: Final = {
     ".svg": "image/svg+xml",
 }
 _FOR_EVER: Final = "public, max-age=31536000, immutable"
-_FOR_READERS: Final = re.compile(rb"^[ \t]*(?:(?://[^\n]*|/\*(?:[^*]|\*(?!/))*\*/[ \t]*)\n)?", re.MULTILINE)
-"""Comments on lines of their own, and indentation: a fifth of what browsers would load."""
+_FOR_READERS: Final = re.compile(
+    rb"^[ \t]*(?:(?://[^\n]*|/\*(?:[^*]|\*(?!/))*\*/[ \t]*)\n)?|/\*\* @type [^*\n]*\*/ ?", re.MULTILINE
+)
+"""Comments on lines of their own, types, and indentation: a fifth of what browsers would load."""
 _IMPORT: Final = re.compile(rb'^import (?:[^"]* from )?"\./([^"]+)"', re.MULTILINE)
 
 

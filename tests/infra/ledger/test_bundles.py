@@ -1,6 +1,5 @@
 """Bundles: a file of chats that proves itself, checked by two programs that share nothing, and taken in by other ledgers as it is."""
 
-import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.support.bundle_mutations import mutations
 from tests.support.page_verifier import VERIFIER
 from tests.support.proof_world import KEY, OTHER, fill, pem_of, public_pem_of
 from tests.support.salts import salts
@@ -247,25 +247,13 @@ def test_both_verifiers_refuse_what_was_changed(tmp_path: Path, file: Path, is_s
     assert VERIFIER.verify(content)
     path.write_bytes(content)
     report = check_bundle(path)
-    draw = random.Random(11)
-    for _ in range(examples(10_000)):
-        # Most of the bytes are of large data: half of the changes are made in the rest.
-        size = len(content) if draw.random() < 0.5 else min(len(content), 12_000)
-        at, length = draw.randrange(size), draw.choice((1, 1, 1, 2, 5, 40))
-        piece = content[at : at + length]
-        new = {
-            "flip": bytes([piece[0] ^ 1 << draw.randrange(8)]) + piece[1:],
-            "lose": b"",
-            "repeat": piece * 2,
-            "zero": bytes(len(piece)),
-            "end": None,
-        }[draw.choice(("flip", "flip", "flip", "lose", "repeat", "zero", "end"))]
-        changed = content[:at] if new is None else content[:at] + new + content[at + length :]
+    for mutation in mutations(content, examples(10_000), 11):
+        changed = mutation.of(content)
         path.write_bytes(changed)
         is_sound = _outcome(lambda: check_bundle(path))
-        assert is_sound == _by_the_other(changed), (at, length, new)
+        assert is_sound == _by_the_other(changed), mutation
         # What is taken for sound says the same: digits of a hash in capitals, or positions that nobody signed.
-        assert not is_sound or check_bundle(path) == report, (at, length, new)
+        assert not is_sound or check_bundle(path) == report, mutation
 
 
 def _forged(path: Path, chats: Mapping[str, Sequence[Event[Any]]]) -> None:
