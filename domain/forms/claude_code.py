@@ -23,7 +23,8 @@ NAME: Final = "claude-code"
 BOOKKEEPING: Final = "bookkeeping"
 """The name of messages that hold bookkeeping."""
 
-
+SEARCHED_OUTPUT: Final = 1000
+"""Characters at each end of an output of a tool that can be searched: most of a transcript is files and logs, whose errors are at the ends."""
 _COMMANDS: Final = re.compile(r"\s*(<((?:local-)?command-[a-z]+)>.*?</\2>\s*)+", re.DOTALL)
 """Commands of the client that a user typed, and what they printed: nothing that a model was told."""
 
@@ -77,4 +78,5 @@ FORM: Final = Form(
     blocks=anthropic.NAME,
     role=lambda data: text_at(message_in(data) or {}, "role"),
     unsaid=BOOKKEEPING,
+    searched_output=SEARCHED_OUTPUT,
 )

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from . import responses
-from .claude_code import BOOKKEEPING
+from .claude_code import BOOKKEEPING, SEARCHED_OUTPUT
 from .items import ASSISTANT, TOOL, USER, FormItem
 from .model import Form
 from .plain import last_line, list_at, object_at, text_at
@@ -60,4 +60,6 @@ def _role(data: Any) -> str | None:
     return text_at(item, "role") or (TOOL if kind.endswith("_output") else ASSISTANT)
 
 
-FORM: Final = Form(name=NAME, read=read, rules=responses.FORM.rules, role=_role, unsaid=BOOKKEEPING)
+FORM: Final = Form(
+    name=NAME, read=read, rules=responses.FORM.rules, role=_role, unsaid=BOOKKEEPING, searched_output=SEARCHED_OUTPUT
+)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from . import google
-from .claude_code import BOOKKEEPING
+from .claude_code import BOOKKEEPING, SEARCHED_OUTPUT
 from .items import ASSISTANT, TOOL, USER, Call, FormItem, Reasoning, Result
 from .model import Form
 from .plain import last_line, list_at, object_at, text_at
@@ -72,4 +72,4 @@ def _role(data: Any) -> str | None:
     return items[0].role if items else None
 
 
-FORM: Final = Form(name=NAME, read=read, role=_role, unsaid=BOOKKEEPING)
+FORM: Final = Form(name=NAME, read=read, role=_role, unsaid=BOOKKEEPING, searched_output=SEARCHED_OUTPUT)

@@ -80,6 +80,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         blocks: The form whose blocks its messages consist of, if it is another one's: they are given to that as they came.
         role: Finds the role of a message that has no items.
         unsaid: The name of messages that nobody said, if there are such.
+        searched_output: Number of characters at each end of an output of a tool that can be searched; all when None.
         decode: Makes objects of a library of messages of this form, all at once; None where messages are JSON values.
     """
 
@@ -90,6 +91,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     blocks: str | None = None
     role: Callable[[Any], str | None] = role_in
     unsaid: str = ""
+    searched_output: int | None = None
     decode: Callable[[list[Any]], list[Any]] | None = None
 
 

@@ -11,7 +11,7 @@ nothing or nothing new, and what was said last.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from .claude_code import BOOKKEEPING
+from .claude_code import BOOKKEEPING, SEARCHED_OUTPUT
 from .items import ASSISTANT, TOOL, USER, Call, File, FormItem, Piece, Reasoning, Result, Text
 from .model import Form, file_of
 from .plain import ANY_FILE, last_line, list_at, object_at, text_at
@@ -59,4 +59,4 @@ def _role(data: Any) -> str | None:
     return items[0].role if items else None
 
 
-FORM: Final = Form(name=NAME, read=read, role=_role, unsaid=BOOKKEEPING)
+FORM: Final = Form(name=NAME, read=read, role=_role, unsaid=BOOKKEEPING, searched_output=SEARCHED_OUTPUT)

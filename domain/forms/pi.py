@@ -9,7 +9,7 @@ All other entries are bookkeeping. A message may be a list of entries: bookkeepi
 
 from typing import Any, Final
 
-from .claude_code import BOOKKEEPING
+from .claude_code import BOOKKEEPING, SEARCHED_OUTPUT
 from .items import ASSISTANT, TOOL, USER, Call, File, FormItem, Own, Piece, Reasoning, Result, Text
 from .model import Form
 from .plain import last_line, list_at, object_at, text_at
@@ -54,4 +54,4 @@ def _role(data: Any) -> str | None:
     return items[0].role if items else None
 
 
-FORM: Final = Form(name=NAME, read=read, role=_role, unsaid=BOOKKEEPING)
+FORM: Final = Form(name=NAME, read=read, role=_role, unsaid=BOOKKEEPING, searched_output=SEARCHED_OUTPUT)

@@ -42,14 +42,22 @@ def leaf_texts(value: Any) -> list[str]:
     return leaves
 
 
+def _ends(leaves: list[str], most: int | None) -> list[str]:
+    """The leaves, each long one without its middle."""
+    if most is None:
+        return leaves
+    return [leaf if len(leaf) <= 2 * most else f"{leaf[:most]}\n\u2026\n{leaf[-most:]}" for leaf in leaves]
+
+
 def search_texts(form: str | None, data: Any, name: str) -> dict[SearchField, str]:
     """
     The texts of a message by field, of the fields that have any: what it says, what its tools took and gave, its reasoning.
 
     Of a tool call, all strings and numbers in its arguments and its result, in order, without keys. Strings of base64 are left
-    out, and files. A message of no known form has text only. `name` is the role of a message whose data have none. The texts of several parts are joined by line breaks.
+    out, and files. Of the transcripts of coding agents, a long result has its two ends only. A message of no known form has text only. `name` is the role of a message whose data have none. The texts of several parts are joined by line breaks.
     """
-    if known_form(form) is None or isinstance(data, str):
+    registered = known_form(form)
+    if registered is None or isinstance(data, str):
         text = text_of(form, data)
         return {TEXT: text} if text else {}
     texts: dict[SearchField, list[str]] = {TEXT: [], TOOLS: [], REASONING: []}
@@ -64,7 +72,7 @@ def search_texts(form: str | None, data: Any, name: str) -> dict[SearchField, st
             if not isinstance(content, str):  # files among it have no words
                 parts = [part for part in content if isinstance(part, Text | Json)]
                 content = [part.text if isinstance(part, Text) else part.value for part in parts]
-            texts[TOOLS] += leaf_texts(content)
+            texts[TOOLS] += _ends(leaf_texts(content), registered.searched_output)
         elif isinstance(what, Reasoning) and what.text:
             texts[REASONING].append(what.text)
     return {field: "\n".join(of_field) for field, of_field in texts.items() if of_field}

@@ -131,15 +131,27 @@ def tokens_of(text: str) -> list[Token]:
     return list(_tokens(text))
 
 
+@cache
+def _words_of_number(count: int, *, is_ascii: bool) -> "re.Pattern[str] | regex.Pattern[str]":
+    """The pattern of so many words, each with what is behind it."""
+    if is_ascii:
+        return re.compile(rf"(?:[A-Za-z0-9]++[^A-Za-z0-9]++){{{count}}}")
+    return regex.compile(rf"(?:[\p{{L}}\p{{N}}][\p{{L}}\p{{N}}\p{{M}}]*+[^\p{{L}}\p{{N}}]++){{{count}}}", regex.V1)
+
+
 def landmarks_of(text: str) -> list[int]:
     """Return where every term of a text begins whose index is a multiple of `LANDMARK_TERMS`, without the first."""
-    starts: Iterator[int]
     if _NEAR_UNSPACED.search(text):
-        starts = (token.start for token in _tokens(text))
-    else:
-        words = _ASCII_WORD.finditer(text) if text.isascii() else _WORD.finditer(text)
-        starts = (word.start() for word in words)
-    return list(islice(starts, LANDMARK_TERMS, None, LANDMARK_TERMS))
+        return list(islice((token.start for token in _tokens(text)), LANDMARK_TERMS, None, LANDMARK_TERMS))
+    is_ascii = has_ascii_words(text)
+    first = (_ASCII_WORD if is_ascii else _WORD).search(text)
+    place = len(text) if first is None else first.start()
+    landmarks: list[int] = []
+    # Words are passed so many at a time, which takes a fifth of the time of finding each.
+    words = _words_of_number(LANDMARK_TERMS, is_ascii=is_ascii)
+    while (passed := words.match(text, place)) is not None and (place := passed.end()) < len(text):
+        landmarks.append(place)
+    return landmarks
 
 
 def places_of(text: str, indexes: Sequence[int], landmarks: Sequence[int] = ()) -> dict[int, tuple[int, int]]:

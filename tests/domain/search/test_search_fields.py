@@ -57,6 +57,20 @@ def test_the_text_of_reasoning_parts() -> None:
     assert {} == search_texts("ui", message({"type": "reasoning"}, {"type": "reasoning", "text": 7}), "assistant")
 
 
+@pytest.mark.parametrize(("length", "is_cut"), [(2000, False), (2001, True)])
+def test_of_a_long_output_in_a_transcript_both_ends_are_searched(length: int, *, is_cut: bool) -> None:
+    """What was asked of the tool is searched whole, and so are outputs in messages of an API."""
+    output = f"began {'word ' * 500}"[: length - 5] + "ended"
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": output}]}
+    asked = {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "f", "input": {"text": output}}]}
+    entries = [{"type": message["role"], "uuid": "u1", "message": message} for message in (result, asked)]
+    cut, whole = (search_texts("claude-code", entry, "user")["tools"] for entry in entries)
+
+    assert whole == output == search_texts("anthropic", result, "user")["tools"]
+    assert (cut == f"{output[:1000]}\n\u2026\n{output[-1000:]}") is is_cut
+    assert (cut == output) is not is_cut
+
+
 @given(json_values)
 @example({"parts": "none"})
 @example({"name": "tool", "content": "a result"})
