@@ -108,6 +108,8 @@ BODIES: Final[dict[str, Any]] = {
     "acknowledge": {"position": 1},
     "put_state": {"values": {"a": 1}},
     "verify_anchor": {"anchor": {}},
+    "make_excerpt": {"message_ids": ["$message_id"]},
+    "check_standing": {"excerpt": "none"},
     "import_chats": b"",
     "sweep": {},
     "put_hold": {"kind": "chat", "id": "$chat_id"},
