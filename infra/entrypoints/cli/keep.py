@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from itertools import islice
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import click
 
-from chatledger.domain.chat.lines import value_of
+from chatledger.domain.chat.lines import bytes_of, value_of, values_in
 from chatledger.domain.errors import ConfigurationError, NotFoundError
 from chatledger.domain.forms.plain import text_at
 from chatledger.domain.values import Chat, Message
@@ -27,10 +27,11 @@ from ...exchange.agents.agent import Agent, NewSession, SessionFile, WrittenSess
 from ...exchange.agents.every import AGENTS, ALIASES, agent_named, since_summary, whole_chain
 from ...exchange.agents.following import exported, place_now, place_of, stamp_of
 from ...exchange.agents.keeping import AgentFiles, Keeper, Round
-from ...exchange.agents.redaction import without_keys
+from ...exchange.agents.redaction import kinds_in, without_keys
 from ...ledger.drafts import new_id
 from ...ledger.environment import require_ledger
 from ...ledger.expiry import time_of_text
+from ...ledger.history import MessageHistory
 from ...ledger.ledger import Ledger
 from ...ledger.open import open as open_ledger
 from ...operating_system import lock_file, replace, write_private
@@ -82,6 +83,11 @@ def _kept_ledger(settings: GlobalOptions, *, create: bool = False) -> Generator[
     is_flag=True,
     help="Take keys and tokens out before anything is written; such a session is not byte for byte.",
 )
+@click.option(
+    "--secrets",
+    is_flag=True,
+    help="Keep nothing, and list where keys and tokens are in what is kept: kind, session and message, never what they are.",
+)
 @click.option("--watch", is_flag=True, help="Go on, and keep what comes, until Ctrl-C.")
 @ledger_options
 def keep_command(
@@ -92,6 +98,7 @@ def keep_command(
     excluded: tuple[str, ...],
     since: datetime | None,
     redact: bool,
+    secrets: bool,
     watch: bool,
 ) -> int:
     """
@@ -101,6 +108,9 @@ def keep_command(
     'resume' and 'search --kept' look there. What an agent deletes stays. A file that cannot be read is named, and the exit
     code is 1.
     """
+    if secrets:
+        _list_secrets(settings, [agent_named(name).name for name in names])
+        return 0
     agents = [agent_named(name) for name in names] or list(AGENTS.values())
     home = root or Path.home()
     environ: Mapping[str, str] = os.environ if root is None else {}
@@ -123,6 +133,34 @@ def keep_command(
             keeper.watch(_tell_grown)
         return 0
     outcome = keeper.once()
+    _tell(settings, outcome, sources)
+    return 1 if outcome.failures else 0
+
+
+def _list_secrets(settings: GlobalOptions, names: Collection[str]) -> None:
+    """Print a row for each kind of key in each message of the agents' sessions; of all agents where none is named."""
+    rows: list[dict[str, Any]] = []
+    with _kept_ledger(settings) as ledger:
+        for chat in ledger.list_chats():
+            told = chat.metadata or {}
+            if place_of(chat) is None or (names and told.get("agent") not in names):
+                continue
+            # Also what was taken back, or what a file has no more.
+            stored = MessageHistory(ledger, chat.id).read(lambda history: list(history.state.all_messages())) or []
+            for message in stored:
+                text = "\n".join(bytes_of(value).decode(errors="replace") for value in values_in(message.data))
+                row = {"session": told.get("session", ""), "message": message.id}
+                rows += [{"kind": kind, "count": number, **row} for kind, number in Counter(kinds_in(text)).items()]
+    if settings.as_json:
+        print_json_list(rows)
+    elif rows:
+        names_of_columns = ("kind", "count", "session", "message")
+        print_lines(table([column(key, [str(row[key]) for row in rows]) for key in names_of_columns]), is_cut=True)
+    else:
+        print_text("No keys or tokens are in what is kept.")
+
+
+def _tell(settings: GlobalOptions, outcome: Round, sources: list[AgentFiles]) -> None:
     for problem in outcome.problems:
         print_note(problem)
     for failure in outcome.failures:
@@ -139,7 +177,6 @@ def keep_command(
         if not outcome.counts:
             print_text("No transcripts of coding agents are here.")
         _tell_deletions(sources)
-    return 1 if outcome.failures else 0
 
 
 def _counts(outcome: Round, agent: Agent) -> dict[str, int]:

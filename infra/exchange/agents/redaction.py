@@ -21,6 +21,15 @@ _SHAPES: Final = (
 _ANY: Final = re.compile("|".join(f"(?P<k{number}>{shape})" for number, (_, shape) in enumerate(_SHAPES)), re.DOTALL)
 
 
+def kinds_in(text: str) -> list[str]:
+    """Return the kinds of the keys and tokens in a text, such as `github`, in order."""
+    return [_kind(match) for match in _ANY.finditer(text)]
+
+
+def _kind(match: re.Match[str]) -> str:
+    return _SHAPES[int((match.lastgroup or "k0")[1:])][0]
+
+
 def without_keys(text: str) -> str:
     """Return a text in which each key or token is its kind alone, such as `[redacted:github]`."""
-    return _ANY.sub(lambda match: f"[redacted:{_SHAPES[int((match.lastgroup or 'k0')[1:])][0]}]", text)
+    return _ANY.sub(lambda match: f"[redacted:{_kind(match)}]", text)

@@ -29,6 +29,8 @@ from tests.support.coding_agents import (
     codex_line,
     gemini_file,
     opencode_file,
+    opencode_message,
+    opencode_text,
 )
 
 from chatledger.infra.entrypoints.cli.app import cli
@@ -212,6 +214,29 @@ def test_redacted_sessions_have_no_key_in_any_file(tmp_path: Path) -> None:
     )
     code = "sk-learn ghp_short AKIA sk-estimator-of-the-pipeline-with-words npm_config_registry glpat-"
     assert without_keys(code) == code
+
+
+def test_secrets_are_listed_by_their_places_and_never_shown(tmp_path: Path) -> None:
+    """Whatever carries them: a prompt, JSON in a result, a row of a database, and what was taken back."""
+    key, token = "ghp_" + "a1" * 18, "glpat-" + "y9" * 10
+    result = [{"type": "tool_result", "tool_use_id": "t1", "content": json.dumps({"a": key, "b": key})}]
+    left = claude_entry("u11", "a5", "user", f"with {token}")
+    claude_file(tmp_path / "home", as_bytes([*CLAUDE[:4], claude_entry("r4", "a3", "user", result), *CLAUDE[5:], left]))
+    opencode_file(tmp_path / "home", [opencode_message("m01", "user", opencode_text(f"use {token}"))], 5)
+    codex_file(tmp_path / "home", as_bytes(CODEX))
+    run(tmp_path, "keep")
+    rows = value(tmp_path, "keep", "--secrets")
+    printed = run(tmp_path, "keep", "--secrets")
+
+    assert sorted((row["kind"], row["count"], row["session"], row["message"].rpartition(":")[2]) for row in rows) == [
+        ("github", 2, SESSION, "r4"),
+        ("gitlab", 1, SESSION, "u11"),
+        ("gitlab", 1, OPENCODE_SESSION, "m01"),
+    ]
+    assert key not in printed
+    assert token not in printed
+    assert value(tmp_path, "keep", "--secrets", "--agent", "codex") == []
+    assert "No keys" in run(tmp_path, "keep", "--secrets", "--agent", "codex")
 
 
 def test_some_sessions_are_left_out_when_asked(tmp_path: Path) -> None:
