@@ -85,6 +85,10 @@ ERRORS: dict[str, tuple[Read, type[Exception]]] = {
     ),
     "get_messages, before": (lambda ledger, absent: ledger.get_messages("trip", before=absent), MessageNotFoundError),
     "get_chain, before": (lambda ledger, absent: ledger.get_chain("m1", before=absent), MessageNotFoundError),
+    "compare": (lambda ledger, absent: ledger.compare("trip", [absent]), BranchNotFoundError),
+    "compare, of a chat": (lambda ledger, absent: ledger.compare(absent, ["main"]), ChatNotFoundError),
+    "bisect": (lambda ledger, absent: ledger.bisect(absent, bool), ChatNotFoundError),
+    "bisect, of a branch": (lambda ledger, absent: ledger.bisect("trip", bool, branch=absent), BranchNotFoundError),
     "list_chats, after": (lambda ledger, absent: ledger.list_chats(after=absent), ChatNotFoundError),
     "search, on a branch of a chat": (
         lambda ledger, absent: ledger.search("hello", chat_id="trip", branch=absent),

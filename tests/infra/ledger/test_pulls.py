@@ -251,7 +251,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=examples(500), deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(steps, st.permutations(list(permutations(LEDGERS, 2))))
 def test_all_come_to_have_the_same(steps: list[tuple[str, str, int]], order: list[tuple[str, str]]) -> None:
     """Any edits of three ledgers, and any pulls between; then pulls until nothing changes: the same messages, and the same ends."""

@@ -231,7 +231,7 @@ WRITES: Final = {
     "fail_run", "update_run", "mark_stale", "begin_regeneration", "approve_regeneration", "repeat_run", "fork_chat", "set_member", "remove_member",
 }  # fmt: skip
 READS: Final = {
-    "get_chat", "list_chats", "count_chats", "get_message", "get_messages", "get_chain", "has_children", "children", "siblings",
+    "get_chat", "list_chats", "count_chats", "get_message", "get_messages", "get_chain", "compare", "bisect", "has_children", "children", "siblings",
     "common_ancestor", "diff", "get_branch", "get_active_branch", "list_branches", "get_checkpoint", "list_checkpoints",
     "search", "count_hits", "export_chat", "graph", "owner_of", "history", "get_position", "get_annotations", "get_run", "runs",
     "get_context", "plan_regeneration", "get_regeneration", "regenerations", "forks", "get_rows", "list_bundled_lines", "get_row_line",
