@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any, Literal, NamedTuple, cast
@@ -28,6 +27,7 @@ from chatledger.domain.errors import (
     UpdateConflictError,
 )
 from chatledger.domain.limits import check_choice, check_count, check_id, check_metadata, sought_id
+from chatledger.domain.moments import Moment
 from chatledger.domain.values import Chat, ErasureReceipt, MemberRole, Swept
 from chatledger.projections.chat.lists import ChatCursor, ChatList
 from chatledger.projections.chat.reader import IndexedChat
@@ -37,7 +37,7 @@ from chatledger.projections.log.kinds import CHATS, kind_of
 from ..log.envelope import clock_ms
 from ..store.commands import RETRY_S, ChatsToRead
 from .drafts import new_id
-from .expiry import Ending, moment_ms
+from .expiry import Ending, ending_ms, moment_ms
 from .live import sweep_live
 from .port import LedgerPart
 from .sweeper import list_due, sweep
@@ -60,7 +60,7 @@ class ChatMethods(LedgerPart):
         *,
         title: str | None = None,
         metadata: dict[str, Any] | None = None,
-        expires_at: int | datetime | None = None,
+        expires_at: Moment | None = None,
         ttl_seconds: float | None = None,
         members: Mapping[str, MemberRole] | None = None,
     ) -> Chat:
@@ -72,7 +72,7 @@ class ChatMethods(LedgerPart):
             user_id: The owner; may be empty. Of a ledger that `for_user` made, its user when None.
             title: Any text, also an empty one.
             metadata: A JSON object.
-            expires_at: When it ends: the next `sweep` after that deletes it. In ms since the epoch, or a `datetime`.
+            expires_at: When it ends: the next `sweep` after that deletes it. In ms since the epoch, a `datetime`, or a text in ISO 8601.
             ttl_seconds: The same, as seconds from now on.
             members: The roles of users who may read it or write to it, as by `set_member`.
 
@@ -93,7 +93,7 @@ class ChatMethods(LedgerPart):
         *,
         title: str | None = None,
         metadata: dict[str, Any] | None = None,
-        expires_at: int | datetime | None = None,
+        expires_at: Moment | None = None,
         ttl_seconds: float | None = None,
     ) -> Chat:
         """
@@ -152,7 +152,7 @@ class ChatMethods(LedgerPart):
         title: str | UnsetType | None = UNSET,
         metadata: dict[str, Any] | None = None,
         replace_metadata: dict[str, Any] | UnsetType | None = UNSET,
-        expires_at: int | datetime | UnsetType | None = UNSET,
+        expires_at: Moment | UnsetType | None = UNSET,
         ttl_seconds: float | None = None,
         updater: ChatUpdater | None = None,
         timeout_s: float = RETRY_S,
@@ -165,7 +165,7 @@ class ChatMethods(LedgerPart):
             title: The new title; None clears it.
             metadata: The keys to set, merged over what is stored; others stay.
             replace_metadata: The new metadata as a whole; None clears them.
-            expires_at: When it ends, in ms since the epoch or as a `datetime`; None for never.
+            expires_at: When it ends, in ms since the epoch, as a `datetime` or a text in ISO 8601; None for never.
             ttl_seconds: The same, as seconds from now on.
             updater: Instead of values: a function of the present chat that returns `{"title": ..., "metadata": ...,
                 "expires_at": ...}` or a part of it, with the metadata as a whole; or None to change nothing. It
@@ -355,7 +355,7 @@ class ChatMethods(LedgerPart):
         """
         self._store.finish_erasures()
 
-    def sweep(self, *, now: int | datetime | None = None, limit: int | None = None, dry_run: bool = False) -> Swept:
+    def sweep(self, *, now: Moment | None = None, limit: int | None = None, dry_run: bool = False) -> Swept:
         """
         Delete the chats that have ended, as `delete_chat` does; until then they are there like any other. The threads, states of graphs
         and items that have expired, and are absent since, are erased. So is what a retention rule keeps no longer.
@@ -366,7 +366,7 @@ class ChatMethods(LedgerPart):
         The deletions are by the actor of the `context`, or else `chatledger:sweeper`.
 
         Args:
-            now: The moment, in ms since the epoch or as a `datetime`; the present one when None.
+            now: The moment, in ms since the epoch, as a `datetime` or a text such as `yesterday`; the present one when None.
             limit: At most this many, those first that ended first; threads, states and items as far as the chats leave room.
             dry_run: Only say what would be deleted.
 
@@ -383,7 +383,7 @@ class ChatMethods(LedgerPart):
             sweep_live(self._store)
         return swept
 
-    def due_chats(self, *, now: int | datetime | None = None, limit: int | None = None) -> list[str]:
+    def due_chats(self, *, now: Moment | None = None, limit: int | None = None) -> list[str]:
         """
         The ids of the chats that `sweep` would delete: those that ended, the longest due first, and those that a rule keeps no longer.
 
@@ -471,7 +471,7 @@ def _check_changes(changes: Any) -> dict[str, Any]:
         msg = f"only title, metadata and expires_at of a chat can change, not {', '.join(sorted(map(str, unknown)))}"
         raise InvalidValueError(msg)
     if values.get("expires_at") is not None:
-        return {**values, "expires_at": moment_ms(values["expires_at"], "expires_at")}
+        return {**values, "expires_at": ending_ms(values["expires_at"])}
     return values
 
 

@@ -1,7 +1,6 @@
 """Links: what lets anybody read one chat, and can be revoked."""
 
 import secrets
-from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 
@@ -9,6 +8,7 @@ from chatledger.domain.chat.events import LinkCreated
 from chatledger.domain.chat.links import decide_create_link, decide_revoke_link, link_digest, opened_by
 from chatledger.domain.chat.state import LinkRecord
 from chatledger.domain.limits import check_id
+from chatledger.domain.moments import Moment
 from chatledger.domain.values import Link
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
@@ -30,7 +30,7 @@ class LinkMethods(LedgerPart):
         *,
         branch: str | None = None,
         until: str | None = None,
-        expires_at: int | datetime | None = None,
+        expires_at: Moment | None = None,
         ttl_seconds: float | None = None,
     ) -> Link:
         """
@@ -43,7 +43,7 @@ class LinkMethods(LedgerPart):
             chat_id: The chat.
             branch: The one branch that is shown, also what is said on it later; without it and `until` all of them are.
             until: A message: what is shown is the chain that ends with it, whatever is said later.
-            expires_at: When the link is over, in ms since the epoch, or a `datetime`; it holds until it is revoked when None.
+            expires_at: When the link is over, in ms since the epoch, a `datetime`, or a text in ISO 8601; it holds until it is revoked when None.
             ttl_seconds: The same, as seconds from now on.
 
         Returns:

@@ -6,7 +6,6 @@ from PEM files.
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +22,7 @@ from chatledger.domain.errors import (
 from chatledger.domain.limits import sought_id
 from chatledger.domain.log.large_data import take_out
 from chatledger.domain.log.merkle import root_of_peaks
+from chatledger.domain.moments import Moment
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, key_id_of, root_of
 from chatledger.domain.proof.excerpt import (
     ChosenEvent,
@@ -296,7 +296,7 @@ class ProofMethods(LedgerPart):
         key: PemSource | None = None,
         anchor: Anchor | None = None,
         audience: str | None = None,
-        expires_at: int | datetime | UnsetType | None = UNSET,
+        expires_at: Moment | UnsetType | None = UNSET,
         ttl_seconds: float | None = None,
     ) -> str:
         """
@@ -311,7 +311,7 @@ class ProofMethods(LedgerPart):
             key: An Ed25519 private key to sign it with: the path of a PEM file, or its bytes.
             anchor: A whole anchor of this ledger, with its leaves, made after the messages: the excerpt leads to it, and needs no `key`.
             audience: Whom it is for; nobody else accepts it. Needs a key, as an end does.
-            expires_at: When it ends, in ms since the epoch, or a `datetime`; never when None. Five minutes after it is signed by default.
+            expires_at: When it ends, in ms since the epoch, a `datetime`, or a text in ISO 8601; never when None. Five minutes after it is signed by default.
             ttl_seconds: The same, as seconds from now on.
 
         Raises:

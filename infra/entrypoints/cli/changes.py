@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,7 +84,7 @@ def edit_command(
     title: str | None,
     entries: dict[str, Any],
     removed: tuple[str, ...],
-    ending: tuple[datetime | None] | None,
+    ending: tuple[int | None] | None,
     actor: str | None,
 ) -> None:
     """

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -24,7 +24,7 @@ from ...ledger.environment import (
     require_answer,
     require_ledger,
 )
-from ...ledger.expiry import time_of_text
+from ...ledger.expiry import ending_ms, time_of_text
 from ...operating_system import HAS_EMBEDDED_SERVER
 from .output import print_json, print_lines, print_more, print_text, print_values, progress_bar, table
 
@@ -223,13 +223,9 @@ def limit_option(what: str) -> Callable[[F], F]:
     return click.option("-n", "--limit", type=WholeNumber(0, sys.maxsize), metavar="N", help=f"At most N {what}.")
 
 
-def ending_of(value: str) -> tuple[datetime | None]:
-    """The moment, or None for never: in a tuple, as None alone is the value of an option that was not given."""
-    if value == "never":
-        return (None,)
-    # No words: `7d` of `--since` is a week ago, and a chat that ended then would be deleted at once.
-    moment = datetime.fromisoformat(value)
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC),)
+def ending_of(value: str) -> tuple[int | None]:
+    """The moment in ms, or None for never: in a tuple, as None alone is the value of an option that was not given."""
+    return (None if value == "never" else ending_ms(value),)
 
 
 def parsed(parse: Callable[[str], R], fault: str) -> Callable[[click.Context, click.Parameter, str | None], R | None]:

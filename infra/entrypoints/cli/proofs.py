@@ -2,7 +2,6 @@
 
 import os
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +216,7 @@ def prove_command(
     key: Path | None,
     anchor_file: Path | None,
     audience: str | None,
-    ending: tuple[datetime | None] | None,
+    ending: tuple[int | None] | None,
     ttl: float | None,
     out: Path | None,
 ) -> None:

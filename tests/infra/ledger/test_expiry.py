@@ -38,6 +38,23 @@ def test_a_moment_in_either_form(ledger: Ledger) -> None:
     assert [chat.expires_at for chat in sorted(ledger.list_chats(), key=lambda chat: chat.id)] == [NOON_MS] * 3 + [None]
 
 
+def test_a_moment_as_text(ledger: Ledger) -> None:
+    """An end is ISO 8601 and no word, as `7d` is a week ago; a sweep is as of any time that `since` takes."""
+    assert ledger.create_chat("a", "ada", expires_at="2026-02-07T12:00:00").expires_at == NOON_MS
+    assert ledger.update_chat("a", expires_at="2026-02-07T17:30:00+05:30").expires_at == NOON_MS
+    assert ledger.update_chat("a", updater=lambda chat: {"expires_at": "2026-02-07"}).expires_at == NOON_MS - 43_200_000
+    for word in ("7d", "yesterday"):
+        with pytest.raises(InvalidValueError, match=f"expires_at: '{word}' is no time in ISO 8601"):
+            ledger.update_chat("a", expires_at=word)
+
+    assert ledger.due_chats(now="2026-02-06") == []
+    assert ledger.due_chats(now="2026-02-08") == ["a"]
+    ledger.update_chat("a", ttl_seconds=60)
+    assert ledger.due_chats(now="yesterday") == []
+    with pytest.raises(InvalidValueError, match="now: 'soon' is no time"):
+        ledger.sweep(now="soon")
+
+
 def test_a_time_to_live_counts_from_the_command(ledger: Ledger) -> None:
     chat = ledger.create_chat("a", "ada", ttl_seconds=1.5)
     changed = ledger.update_chat("a", ttl_seconds=60)
