@@ -265,6 +265,9 @@ def test_a_watcher_keeps_what_comes_and_is_the_only_one(tmp_path: Path) -> None:
             assert watcher.stdout.readline().split() == ["claude-code", "3", "lines"]
             codex_file(home, as_bytes(CODEX[:11]))
             assert watcher.stdout.readline().split() == ["codex", "11", "lines"], "a session that is new"
+            for number, lines in ((2, "2"), (5, "3")):
+                opencode_file(home, OPENCODE[:number], number)
+                assert watcher.stdout.readline().split() == ["opencode", lines, "lines"], "a database, and what comes"
             with process(tmp_path, "keep", "--watch") as second:
                 assert f"process {watcher.pid} is watching" in second.communicate(timeout=60)[1]
             assert second.returncode == 1
