@@ -74,7 +74,8 @@ def test_a_bundle_is_verified_here(page: Page, bundles: tuple[Path, Path], tmp_p
     form.locator("[name=bundle]").set_input_files(signed)
     form.locator("button").click()
     expect(told).to_contain_text("Only the bundle itself vouches for this key")
-    assert requests == []
+    # The icon of the page may be fetched late.
+    assert [request.url for request in requests if "/static/" not in request.url or request.method != "GET"] == []
 
 
 @pytest.mark.parametrize("which", [0, 1])
