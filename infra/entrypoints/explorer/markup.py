@@ -208,8 +208,8 @@ class _Renderer(RendererHTML):
         source = str(token.attrGet("src") or "")
         name = self.renderInlineAsText(token.children or [], options, env)
         if is_shown_image(source):
-            return Markup('<img src="{}" alt="{}">').format(source, name)
-        return Markup('<a href="{}">{}</a>').format(source, name or source)
+            return f'<img src="{html.escape(source)}" alt="{html.escape(name)}">'
+        return f'<a href="{html.escape(source)}">{html.escape(name or source)}</a>'
 
     def softbreak(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         """A line break, and no second one: the page keeps those that are in paragraphs, as it keeps blanks."""
