@@ -370,7 +370,8 @@ def test_close_ends_operations_under_way(server: Server, recorder: JetStreamAppl
     with connected(server.endpoint) as client, ThreadPoolExecutor(1) as pool:
         waiting = JetStreamApplicationRecorder(client, recorder.stream, id_type="text")
         outcome = pool.submit(waiting.wait, 10**9, 60.0)
-        eventually(lambda: bool(waiting._watcher._waiters))
+        # Before it has begun to follow, the waiter is told that its client is closed, as one that comes later.
+        eventually(lambda: waiting._watcher._follower is not None and waiting._watcher._follower.is_running)
         client.close()
 
         with pytest.raises(OperationalError):
