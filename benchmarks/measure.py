@@ -67,6 +67,8 @@ def _excerpt(value: Any) -> str:
 
 _LEAST: Final = 3
 _PATIENCE_S: Final = 3.0
+_READY_S: Final = 120.0
+"""Who is not ready then has died, and the others would wait for it for ever."""
 _LONG: Final = 20
 """A call that takes so many times as long as a sample needs no repetition, however cold it was."""
 
@@ -138,10 +140,11 @@ def run_together(work: Callable[..., None], arguments: Sequence[tuple[Any, ...]]
     """
     spawning = multiprocessing.get_context("spawn")
     start, ended = spawning.Barrier(len(arguments) + 1), spawning.Queue()
-    workers = [spawning.Process(target=work, args=(*one, start, ended)) for one in arguments]
+    # As daemons, so that those that wait for one that died do not keep this process from its end.
+    workers = [spawning.Process(target=work, args=(*one, start, ended), daemon=True) for one in arguments]
     for worker in workers:
         worker.start()
-    start.wait()
+    start.wait(_READY_S)
     began_s = time.perf_counter()
     answers = [ended.get() for _ in workers]
     took_s = time.perf_counter() - began_s
