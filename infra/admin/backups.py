@@ -217,6 +217,8 @@ def restore(
     if place == "memory:":
         msg = "a ledger in memory ends with its process; restore into a directory, nats://, sqlite:// or postgresql://"
         raise ConfigurationError(msg)
+    # Before anything is made, of the location as its user knows it.
+    options.log_only(place, create=None).check_place(place.partition("://")[0] if "://" in place else "path", place)
     if "://" in place:
         if manifest.quarantined:
             names = ", ".join(repr(stream.id) for stream in manifest.quarantined)
@@ -229,7 +231,6 @@ def restore(
         with _drafted(file, run.source) as draft:
             run.into(_SQLITE + quote(str(draft)), is_draft=True)
     else:
-        options.log_only(place, create=None).check_place("path", place)
         with _drafted(DataDirectory(place).path, run.source) as draft:
             run.into(str(draft), is_draft=True)
             if manifest.quarantined:  # what had lost events before the backup was taken is refused here, too

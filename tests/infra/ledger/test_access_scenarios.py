@@ -142,7 +142,7 @@ def test_every_method_was_thought_about() -> None:
     tested_with_links = {"create_link", "revoke_link", "links", "get_link"}
     tested_in_redactions = {"redact", "redact_words"}
     tested_in_erasures = {"erasures", "wait_erased"}
-    tested_in_proofs = {"prove_growth"}
+    tested_in_proofs = {"prove_growth", "still_valid"}
     tested_in_bundles = {"bundle", "import_bundle"}
     tested_in_pulls = {"pull"}
     tested_in_replays = {"replay", "compare", "bisect"}
