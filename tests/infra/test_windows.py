@@ -79,6 +79,7 @@ if {location!r} != "memory:":
     assert lines[2:] == (["2"] if location == "memory:" else ["2", "2"])
 
 
+@pytest.mark.guard
 def test_locks_exclude(tmp_path: Path) -> None:
     """An exclusive lock keeps all others out, shared ones keep out exclusive ones, and a lock is taken anew as another kind."""
     out = run_as_windows(
@@ -134,6 +135,7 @@ for call in (
     assert [path.name for path in tmp_path.iterdir()] == ["temporary"]
 
 
+@pytest.mark.guard
 def test_command_line(tmp_path: Path) -> None:
     """Verbs work on a file, keys of a server are kept, and a directory is refused without a traceback."""
     (tmp_path / "talk.json").write_text(

@@ -405,6 +405,7 @@ def test_an_sqlite_ledger_is_found(tmp_path: Path) -> None:
     assert '"id":"a"' in run("-l", place, "chats", "--json").stdout
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize(
     ("kind", "verb"),
     [("nobody", "chats"), ("silent", "chats"), ("other", "chats"), ("silent", "serve"), ("nobody", "mcp")],

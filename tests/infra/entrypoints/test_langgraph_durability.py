@@ -45,6 +45,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], P
     return folders
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize(("durability", "die_at"), KILLED)
 def test_a_killed_run_resumes_to_the_right_end(
     folders: dict[tuple[str, str], Path], durability: Any, die_at: str

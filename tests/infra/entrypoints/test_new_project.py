@@ -31,6 +31,7 @@ def run_python(folder: Path, *arguments: str, text: str = "") -> str:
     return ended.stdout
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_its_tests_pass(template: str, tmp_path: Path) -> None:
     """They are real ones, and find something to test."""
@@ -42,6 +43,7 @@ def test_its_tests_pass(template: str, tmp_path: Path) -> None:
     assert "3 passed" in run_python(tmp_path / "mine", "-m", "pytest", "-q", *OTHERS_PLUGINS)
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize(
     ("template", "program", "roles"), [("plain", "chat.py", "user assistant"), ("langgraph", "agent.py", "human ai")]
 )

@@ -233,6 +233,7 @@ def _by_the_other(content: bytes) -> bool:
     return True
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("is_signed", [True, False])
 def test_both_verifiers_refuse_what_was_changed(tmp_path: Path, file: Path, is_signed: bool) -> None:  # noqa: FBT001
     """Bytes that are flipped, lost, repeated or moved: two programs that share no line refuse the same files."""

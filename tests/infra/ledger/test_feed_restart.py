@@ -298,6 +298,7 @@ def internals_of(feed: Any) -> Any:
     return feed.cursor._page
 
 
+@pytest.mark.guard
 def test_an_idle_feed_asks_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While nothing happens, the log is read once in several seconds, only to learn whether it still answers."""
     with chatledger.open(tmp_path / "data", durability="fast") as ledger:

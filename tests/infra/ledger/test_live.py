@@ -273,6 +273,7 @@ class SlowRelay(Relay):
         return super().transfer(data, to, is_reply=is_reply)
 
 
+@pytest.mark.guard
 def test_a_reader_behind_a_slow_network_reads_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the writer was silent for long before the first chunk arrives. A commit says when it cannot read them."""
     with running(tmp_path / "server") as server:

@@ -200,6 +200,7 @@ def test_a_pruned_version_is_nothing_to_go_on_from(ledger: Ledger, days: Days) -
     assert store.update(STATE, {"step": 9}, node="agent").version == 4
 
 
+@pytest.mark.guard
 def test_a_sweep_costs_what_the_value_still_has(ledger: Ledger, days: Days) -> None:
     """And not what it had: the places of versions whose content is gone are not read again."""
     ledger.set_retention("states", kind="state", keep_days=1, erases="versions")

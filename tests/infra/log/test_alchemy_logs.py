@@ -57,6 +57,7 @@ def new_location(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[],
     return new_alchemy_location(request, request.param, tmp_path)
 
 
+@pytest.mark.guard
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "kind",

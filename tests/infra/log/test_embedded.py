@@ -583,6 +583,7 @@ def test_an_owner_elsewhere_is_not_named_by_numbers(directory: DataDirectory, tm
         assert "fuser" not in str(caught.value)
 
 
+@pytest.mark.guard
 def test_a_stopped_server_is_waited_for(directory: DataDirectory) -> None:
     """Stopped, in the shell's sense: who comes meanwhile waits, and attaches when it goes on."""
     with acquire(directory) as server:

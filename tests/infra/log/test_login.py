@@ -89,11 +89,13 @@ def test_an_authority_that_is_not_known(with_tls: str, folder: Path) -> None:
     refused(f"tls://{SECRET}@{with_tls}", Login(tls_ca=Authority(folder, "other").file), "not trusted")
 
 
+@pytest.mark.guard
 def test_no_tls_where_the_server_wants_it(with_tls: str) -> None:
     """nats-py begins TLS by itself then, and trusts whom the system trusts."""
     refused(f"nats://{SECRET}@{with_tls}", None, "tls_ca")
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize(
     ("options", "match"),
     [({"host": "nats.example.com"}, "name the server as its certificate does"), ({"lasts": -DAY}, "expired.*renew")],

@@ -166,6 +166,7 @@ def test_many_make_one_ledger(location: str) -> None:
         assert 1 == len(set(pool.map(opened, range(16))))
 
 
+@pytest.mark.guard
 @pytest.mark.timeout(60)
 def test_a_lock_of_others_ends_a_write_in_time(location: str, tmp_path: Path) -> None:
     with chatledger.open(location, index=tmp_path / "index", timeout_s=2) as ledger:
@@ -232,6 +233,7 @@ def proxy(location: str) -> Iterator[Proxy]:
     made.stop()
 
 
+@pytest.mark.guard
 @pytest.mark.timeout(60)
 def test_a_server_that_freezes(location: str, proxy: Proxy, tmp_path: Path) -> None:
     """A write ends in time, with an unknown outcome; the same ids again write it once."""
@@ -248,6 +250,7 @@ def test_a_server_that_freezes(location: str, proxy: Proxy, tmp_path: Path) -> N
         ledger.verify()
 
 
+@pytest.mark.guard
 @pytest.mark.timeout(60)
 def test_a_restart_is_no_outage(location: str, proxy: Proxy, tmp_path: Path) -> None:
     """Writing, reading, following and opening go on when the server is back."""

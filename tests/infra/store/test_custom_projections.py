@@ -202,6 +202,7 @@ def test_live_rows_equal_rebuilt_rows(script: list[tuple[str, int]]) -> None:
 # Other processes
 
 
+@pytest.mark.guard
 def test_a_process_without_it_lets_it_lag_noticed(location: str, forks: Forks) -> None:
     """What it wrote is in the rows that are read next, in a process that was open all the time and in a later one."""
     with chatledger.open(location, projections=[Words()]) as ledger:
@@ -217,6 +218,7 @@ def test_a_process_without_it_lets_it_lag_noticed(location: str, forks: Forks) -
         assert expected(ledger) == counted(ledger) == {"ada": 3 * DEEP + 33, "bob": 3 * DEEP + 15}
 
 
+@pytest.mark.guard
 @pytest.mark.matrix
 @pytest.mark.parametrize("is_wiped", [True, False])
 def test_a_process_without_it_deletes(

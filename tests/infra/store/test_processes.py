@@ -39,6 +39,7 @@ def ledger(path: Path) -> Iterator[Ledger]:
         yield ledger
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("chats", [1, pytest.param(7, marks=pytest.mark.soak)], ids=["one chat", "many chats"])
 def test_processes_append(path: Path, count: int, chats: int) -> None:

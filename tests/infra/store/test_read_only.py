@@ -248,6 +248,7 @@ def test_a_copy_is_not_at_rest(tmp_path: Path) -> None:
         reading(str(copy))
 
 
+@pytest.mark.guard
 def test_an_index_elsewhere(tmp_path: Path) -> None:
     """The one beside an SQLite file is behind then, which is noticed; the other one is read if it is named."""
     place, index = filled(located("file", tmp_path)), tmp_path / "elsewhere"

@@ -97,6 +97,7 @@ def test_half_requests_keep_nobody_out_and_fill_no_log(few_descriptors: str, err
     assert len(lines) == 1
 
 
+@pytest.mark.guard
 def test_headers_have_to_end_in_time_however_often_some_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_HEADERS_S", 0.3)
     with serving(create_app("memory:")) as url:
@@ -110,6 +111,7 @@ def test_headers_have_to_end_in_time_however_often_some_come(monkeypatch: pytest
                 time.sleep(0.02)
 
 
+@pytest.mark.guard
 def test_what_comes_after_an_answer_does_not_keep_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_KEEP_ALIVE_S", 0.3)
     with serving(create_app("memory:")) as url:

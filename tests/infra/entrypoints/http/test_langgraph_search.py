@@ -66,6 +66,7 @@ def ordered(ledger: Ledger, known: Assistants) -> list[str]:
     return [one.thread_id for one in found]
 
 
+@pytest.mark.guard
 def test_the_newest_threads_come_first_for_each_user() -> None:
     """The same list as by reading all, in parts; of one's own."""
     with chatledger.open("memory:") as ledger:
