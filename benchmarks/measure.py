@@ -68,7 +68,7 @@ def _excerpt(value: Any) -> str:
 _LEAST: Final = 3
 _PATIENCE_S: Final = 3.0
 _READY_S: Final = 120.0
-"""Who is not ready then has died, and the others would wait for it for ever."""
+"""Processes that are not ready by then have died, and the others would wait for them for ever."""
 _LONG: Final = 20
 """A call that takes so many times as long as a sample needs no repetition, however cold it was."""
 
