@@ -1,17 +1,17 @@
 """Pulls: what another ledger has of chats and this one lacks, with the same ids, and with the same hashes where one history goes on."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, count
 from tempfile import SpooledTemporaryFile
-from typing import Any, Final, Literal, NamedTuple
+from typing import IO, Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportResult
 from chatledger.domain.chat.redaction import redaction_in
-from chatledger.domain.chat.state import StreamHead, stream_head
+from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import ChatNotFoundError, HeldError, InvalidValueError
 from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.proof.bundle import ChatEntry
@@ -23,14 +23,14 @@ from chatledger.projections.log.stream_trees import StreamTree
 from ..store.commands import ChatsToRead
 from .bundles import BundleMethods
 from .chats import ChatMethods
-from .interchange import InterchangeMethods
-from .port import LedgerSnapshot
+from .interchange import InterchangeMethods, exported_chat
+from .port import LedgerSnapshot, store_of
 from .proof import tree_of
 from .redactions import redact_messages
 
 _TOGETHER: Final = 4_096
 """So many events are checked before the first of them is written."""
-_IN_MEMORY: Final = 16 * 1024 * 1024
+IN_MEMORY: Final = 16 * 1024 * 1024
 """Larger ones wait in a temporary file."""
 
 Outcome = Literal["new", "continued", "merged", "deleted", "replaced", "held", "left"]
@@ -72,19 +72,131 @@ class PullReport(Value, frozen=True, kw_only=True):
     chats: tuple[PulledChat, ...]
 
 
+class ChatStanding(Value, frozen=True, kw_only=True):
+    """
+    How far a ledger has come with a chat.
+
+    Args:
+        began: When the chat was created, in ms, which tells it from others of the same id; None where it is not there.
+        ended: When a chat of that id was deleted last; 0 for never.
+        version, hash: Its last event, or the tombstone, the hash in hexadecimal digits; 0 and zeros where there is none.
+        size: How many events it has; of one that was begun anew with the tombstone.
+        first_version: The version of the first of them.
+        hash_there: The hash of the event at the version that was asked for; None where it has none.
+    """
+
+    began: int | None
+    ended: int
+    version: int
+    hash: str
+    size: int
+    first_version: int
+    hash_there: str | None
+
+
+@runtime_checkable
+class PullSource(Protocol):
+    """What a pull asks of the other ledger."""
+
+    @property
+    def identity(self) -> str:
+        """Tells its log from others."""
+        ...
+
+    def heads(self, chat_ids: Sequence[str] | None) -> dict[str, tuple[int, str]]:
+        """Return the version and the hash of the last event of each chat, or of some."""
+        ...
+
+    def standing(self, chat_id: str, version: int) -> ChatStanding:
+        """Say how far it has come with a chat, and whether it has an event of that version."""
+        ...
+
+    def write_bundle(self, known: Mapping[str, int], stream: IO[bytes]) -> bool:
+        """Write a bundle of the events of chats after the first few; False where none of them is there any more."""
+        ...
+
+    def export_chat(self, chat_id: str) -> ImportedChat:
+        """Return a whole chat. Raises `ChatNotFoundError`."""
+        ...
+
+
+class LedgerSource:
+    """An open ledger as the source of a pull."""
+
+    def __init__(self, ledger: BundleMethods) -> None:
+        self._ledger = ledger
+        self._store = store_of(ledger)
+
+    @property
+    def identity(self) -> str:
+        """Tells its log from others."""
+        return self._store.log.identity
+
+    def heads(self, chat_ids: Sequence[str] | None) -> dict[str, tuple[int, str]]:
+        """Return the version and the hash of the last event of each chat, or of some."""
+        if chat_ids is None:
+            with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
+                return _heads_in(snapshot, [chat.id for chat in snapshot.list_chats()])
+        heads: dict[str, tuple[int, str]] = {}
+        for chat_id in (sought_id(each, "chat_id") for each in chat_ids):
+            with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
+                heads |= _heads_in(snapshot, [chat_id])
+        return heads
+
+    def standing(self, chat_id: str, version: int) -> ChatStanding:
+        """Say how far it has come with a chat, and whether it has an event of that version."""
+        with self._store.snapshot(ChatsToRead(sought_id(chat_id, "chat_id"))) as snapshot:
+            chat = snapshot.chat(chat_id)
+            head = stream_head(chat)
+            tree = None if chat.record is None else tree_of(snapshot, chat)
+            first = head.version if tree is None else tree.first_version
+            is_there = tree is not None and 0 <= version - first < tree.size
+            return ChatStanding(
+                began=None if chat.chat is None else chat.chat.created_at,
+                ended=0 if chat.tombstone is None else chat.tombstone.deleted_at,
+                version=head.version,
+                hash=head.hash.hex(),
+                size=0 if tree is None else tree.size,
+                first_version=first,
+                hash_there=tree.entry(version - first).hash.hex() if tree is not None and is_there else None,
+            )
+
+    def write_bundle(self, known: Mapping[str, int], stream: IO[bytes]) -> bool:
+        """Write a bundle of the events of chats after the first few; False where none of them is there any more."""
+        entries: list[ChatEntry] = []
+        for chat_id, before in known.items():
+            with suppress(ChatNotFoundError):  # deleted meanwhile
+                entry = self._ledger._entry(chat_id, partial(_known, before))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - a part of it
+                entries += [entry] if entry.count > 0 else []
+        if entries:
+            self._ledger._write_bundle(stream, entries)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        return bool(entries)
+
+    def export_chat(self, chat_id: str) -> ImportedChat:
+        """Return a whole chat. Raises `ChatNotFoundError`."""
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
+            return exported_chat(snapshot.chat(chat_id))
+
+
 class _Difference(NamedTuple):
-    """How a chat of another ledger differs: `tip` is its last event there, and the first `known` of them are here."""
+    """How a chat of another ledger differs: `events` are there from its last event `tip` back to the first `known`, which are here."""
 
     outcome: Outcome
-    tip: StreamHead
+    tip: str
     known: int = 0
+    events: int = 0
 
 
 class SyncMethods(ChatMethods, InterchangeMethods, BundleMethods):
     """The part of a ledger that takes over what others went on with."""
 
     def pull(
-        self, source: "SyncMethods", *, name: str, chat_ids: Sequence[str] | None = None, dry_run: bool = False
+        self,
+        source: "SyncMethods | PullSource",
+        *,
+        name: str,
+        chat_ids: Sequence[str] | None = None,
+        dry_run: bool = False,
     ) -> PullReport:
         """
         Take over what another ledger has of chats and this one lacks. Repeating changes nothing, and `source` is only read.
@@ -96,7 +208,7 @@ class SyncMethods(ChatMethods, InterchangeMethods, BundleMethods):
         same ends of branches. Interrupted, the next call goes on.
 
         Args:
-            source: An open ledger: the whole of one, or one user's.
+            source: An open ledger, the whole of one or one user's; or a `chatledger.admin.RemoteLedger`, one behind `chatledger serve`.
             name: What the other is called here, such as `office`; give it the same name each time.
             chat_ids: Only these chats; without it all that it shows.
             dry_run: Only say what would be done: `messages` and `branches` are not known before it is done.
@@ -111,108 +223,56 @@ class SyncMethods(ChatMethods, InterchangeMethods, BundleMethods):
         """
         store = self._store.whole("pull")
         check_id(name, "name")
-        if not isinstance(source, SyncMethods):
-            msg = f"source must be an open ledger, as chatledger.open returns it, not {type(source).__name__}"
+        if isinstance(source, SyncMethods):
+            other: PullSource = LedgerSource(source)
+        elif isinstance(source, PullSource):
+            other = source
+        else:
+            msg = f"source must be an open ledger, as chatledger.open returns it, or a RemoteLedger, not {type(source).__name__}"
             raise InvalidValueError(msg)
-        if source is self or source._store.log.identity == store.log.identity:  # noqa: SLF001
+        if other.identity == store.log.identity:
             msg = "this is the same ledger; there is nothing to pull"
             raise InvalidValueError(msg)
-        theirs = source._heads(chat_ids)  # noqa: SLF001
-        ours = self._heads(chat_ids)
+        here = LedgerSource(self)
+        theirs, ours = other.heads(chat_ids), here.heads(chat_ids)
         pulled: list[PulledChat] = []
-        waiting: list[tuple[str, _Difference]] = []
-        total = 0
+        waiting: dict[str, _Difference] = {}
         for chat_id in sorted(theirs.keys() | ours.keys()):
             if theirs.get(chat_id) == ours.get(chat_id):
                 continue
-            difference = self._difference(source, chat_id)
+            difference = _difference(here, other, chat_id)
             if difference is None:
                 continue
-            outcome, tip, known = difference
-            goes_on = outcome in {"new", "continued"}
-            events = tip.size - known if goes_on else 0
+            outcome, tip, _, events = difference
             if dry_run:
-                pulled.append(PulledChat(chat_id=chat_id, outcome=outcome, events=events, tip=tip.hash.hex()))
-            elif goes_on:
-                waiting.append((chat_id, difference))
-                total += events
-                if total >= _TOGETHER:
-                    pulled += self._continue(source, waiting)
-                    waiting, total = [], 0
-            elif (settled := self._settle(source, name, chat_id, difference)) is not None:
+                pulled.append(PulledChat(chat_id=chat_id, outcome=outcome, events=events, tip=tip))
+            elif events:
+                waiting[chat_id] = difference
+                if sum(each.events for each in waiting.values()) >= _TOGETHER:
+                    pulled += self._continue(other, waiting)
+                    waiting = {}
+            elif (settled := self._settle(other, name, chat_id, difference)) is not None:
                 pulled.append(settled)
-        pulled += self._continue(source, waiting)
+        pulled += self._continue(other, waiting)
         return PullReport(compared=len(theirs), chats=tuple(sorted(pulled, key=lambda chat: chat.chat_id)))
 
-    def _heads(self, chat_ids: Sequence[str] | None) -> dict[str, tuple[int, bytes]]:
-        """Return the version and the hash of the last event of each living chat."""
-        if chat_ids is None:
-            with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
-                return _heads_in(snapshot, [chat.id for chat in snapshot.list_chats()])
-        heads: dict[str, tuple[int, bytes]] = {}
-        for chat_id in (sought_id(each, "chat_id") for each in chat_ids):
-            with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-                heads |= _heads_in(snapshot, [chat_id])
-        return heads
-
-    def _difference(self, source: "SyncMethods", chat_id: str) -> _Difference | None:
-        """Say how a chat of another ledger differs; None where this one has all of it."""
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            ours = snapshot.chat(chat_id)
-            head, began, ended = stream_head(ours), _began(ours), _ended(ours)
-        with source._store.snapshot(ChatsToRead(chat_id)) as snapshot:  # noqa: SLF001
-            theirs = snapshot.chat(chat_id)
-            tip, their_begin, their_end = stream_head(theirs), _began(theirs), _ended(theirs)
-            if their_begin is None:
-                # A chat that was begun here after that is another one.
-                return _Difference("deleted", tip) if began is not None and began <= their_end else None
-            tree = tree_of(snapshot, theirs)
-            known = head.version - tree.first_version
-            goes_on = 0 <= known < tree.size and tree.entry(known).hash == head.hash
-        if began is None:
-            # Of one that was deleted and begun anew the first event is the tombstone.
-            return _Difference("new" if goes_on or not head.version else "left", tip)
-        if goes_on:
-            return _Difference("continued", tip, known + 1)
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            ours = snapshot.chat(chat_id)
-            if ours.record is None:  # deleted meanwhile
-                return None
-            tree = tree_of(snapshot, ours)
-            known = tip.version - tree.first_version
-            if 0 <= known < tree.size and tree.entry(known).hash == tip.hash:
-                return None
-        if began != their_begin and their_end >= began:
-            return _Difference("replaced", tip)
-        return _Difference("left" if began != their_begin and ended >= their_begin else "merged", tip)
-
-    def _continue(self, source: "SyncMethods", chats: Sequence[tuple[str, _Difference]]) -> Iterator[PulledChat]:
+    def _continue(self, source: PullSource, chats: Mapping[str, _Difference]) -> Iterator[PulledChat]:
         """Take over the events of chats that this ledger has as they were before, or not at all."""
-        differences = dict(chats)
-        entries: list[ChatEntry] = []
-        for chat_id, difference in chats:
-            with suppress(ChatNotFoundError):  # deleted there meanwhile
-                entries.append(source._entry(chat_id, partial(_known, difference)))  # noqa: SLF001
-        if not entries:
-            return
-        with SpooledTemporaryFile(_IN_MEMORY) as file:
-            source._write_bundle(file, entries)  # noqa: SLF001
+        with SpooledTemporaryFile(IN_MEMORY) as file:
+            if not chats or not source.write_bundle({chat_id: each.known for chat_id, each in chats.items()}, file):
+                return
             file.seek(0)
             adopted, report = self._take_in(file)
         messages = {chat.chat_id: chat.messages for chat in report.chats}
         for chat in adopted:
-            difference = differences[chat.chat_id]
+            outcome, tip, _, _ = chats[chat.chat_id]
             yield PulledChat(
-                chat_id=chat.chat_id,
-                outcome=difference.outcome,
-                events=chat.added,
-                messages=messages[chat.chat_id],
-                tip=difference.tip.hash.hex(),
+                chat_id=chat.chat_id, outcome=outcome, events=chat.added, messages=messages[chat.chat_id], tip=tip
             )
 
-    def _settle(self, source: "SyncMethods", name: str, chat_id: str, difference: _Difference) -> PulledChat | None:
+    def _settle(self, source: PullSource, name: str, chat_id: str, difference: _Difference) -> PulledChat | None:
         """Delete a chat, or merge what both ledgers went on with; None where nothing was to be done."""
-        pulled = PulledChat(chat_id=chat_id, outcome=difference.outcome, tip=difference.tip.hash.hex())
+        pulled = PulledChat(chat_id=chat_id, outcome=difference.outcome, tip=difference.tip)
         if difference.outcome == "left":
             return pulled
         if difference.outcome != "merged":
@@ -253,26 +313,39 @@ class SyncMethods(ChatMethods, InterchangeMethods, BundleMethods):
         return bool(kept)
 
 
-def _known(difference: _Difference, _tree: StreamTree) -> int:
-    return difference.known
+def _difference(here: PullSource, there: PullSource, chat_id: str) -> _Difference | None:
+    """Say how a chat of another ledger differs; None where this one has all of it."""
+    ours = here.standing(chat_id, 0)
+    theirs = there.standing(chat_id, ours.version)
+    began, tip = ours.began, theirs.hash
+    if theirs.began is None:
+        # A chat that was begun here after that is another one.
+        return _Difference("deleted", tip) if began is not None and began <= theirs.ended else None
+    goes_on = ours.version > 0 and theirs.hash_there == ours.hash
+    if began is None:
+        # Of one that was deleted and begun anew the first event is the tombstone.
+        is_left = ours.version > 0 and not goes_on
+        return _Difference("left", tip) if is_left else _Difference("new", tip, events=theirs.size)
+    if goes_on:
+        known = ours.version - theirs.first_version + 1
+        return _Difference("continued", tip, known, theirs.size - known) if known < theirs.size else None
+    if here.standing(chat_id, theirs.version).hash_there == tip:
+        return None
+    if began != theirs.began and theirs.ended >= began:
+        return _Difference("replaced", tip)
+    return _Difference("left" if began != theirs.began and ours.ended >= theirs.began else "merged", tip)
 
 
-def _began(chat: IndexedChat) -> int | None:
-    """When a chat was created, which tells it from others of the same id; None for one that is not there."""
-    return None if chat.chat is None else chat.chat.created_at
+def _known(count: int, tree: StreamTree) -> int:
+    return min(count, tree.size)
 
 
-def _ended(chat: IndexedChat) -> int:
-    """When a chat of that id was deleted last."""
-    return 0 if chat.tombstone is None else chat.tombstone.deleted_at
-
-
-def _heads_in(snapshot: LedgerSnapshot, chat_ids: Iterable[str]) -> dict[str, tuple[int, bytes]]:
-    heads: dict[str, tuple[int, bytes]] = {}
+def _heads_in(snapshot: LedgerSnapshot, chat_ids: Iterable[str]) -> dict[str, tuple[int, str]]:
+    heads: dict[str, tuple[int, str]] = {}
     for chat_id in chat_ids:
         record = snapshot.chat(chat_id).record
         if record is not None:
-            heads[chat_id] = (record.head.version, record.head.hash)
+            heads[chat_id] = (record.head.version, record.head.hash.hex())
     return heads
 
 

@@ -15,6 +15,7 @@ from chatledger.infra.admin.doctor.diagnosing import diagnose
 from chatledger.infra.admin.doctor.removing import give_up
 from chatledger.infra.admin.doctor.repairing import repair
 from chatledger.infra.admin.replicas import ReplicaDamage, ReplicaSetAside, compare_replicas, set_replica_aside
+from chatledger.infra.exchange.remote import RemoteLedger
 from chatledger.infra.ledger.bundles import AdoptedChat, check_bundle
 from chatledger.infra.ledger.persons import check_receipt
 from chatledger.infra.ledger.proof import check_excerpt
@@ -48,6 +49,7 @@ __all__ = [
     "PullReport",
     "PulledChat",
     "QuarantinedStream",
+    "RemoteLedger",
     "Repair",
     "ReplicaDamage",
     "ReplicaSetAside",

@@ -1,8 +1,10 @@
 """`pull`, `push` and `sync`: chats that travel between two ledgers."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,7 +14,10 @@ from .options import ID, GlobalOptions, ledger_at, ledger_options
 from .output import count, fields_of, print_json, print_text
 
 if TYPE_CHECKING:
-    from ...ledger.sync import PullReport
+    from ...ledger.ledger import Ledger
+    from ...ledger.sync import PullReport, PullSource
+
+SERVER_KEY_ENV: Final = "CHATLEDGER_SERVER_KEY"
 
 _OTHER = click.argument("other", metavar="LOCATION")
 _CHATS = click.argument("chat_ids", metavar="[CHAT]...", nargs=-1, type=ID)
@@ -42,11 +47,12 @@ def pull_command(
     Take over what the ledger at LOCATION has of chats and this one lacks; only CHATs, if there are any.
 
     Ids, times and hashes stay. Where both went on with a branch, that of the other comes as NAME/BRANCH. What was deleted or redacted
-    there is here too. Keys that the environment names are for both.
+    there is here too. LOCATION may be the address of a `chatledger serve`, https://..., whose key is in CHATLEDGER_SERVER_KEY. Keys for
+    encryption that the environment names are for both.
     """
     with (
         ledger_at(settings, create=not dry_run, is_whole=True) as here,
-        ledger_at(_at(settings, other), is_whole=True) as there,
+        _source_at(settings, other) as there,
     ):
         pulled = here.pull(there, name=name or _name_of(other), chat_ids=chat_ids or None, dry_run=dry_run)
     _print(settings, {"pulled": pulled}, dry_run=dry_run)
@@ -91,7 +97,22 @@ def sync_command(
     _print(settings, {"pulled": pulled, "pushed": pushed})
 
 
+@contextmanager
+def _source_at(settings: GlobalOptions, location: str) -> "Generator[Ledger | PullSource]":
+    """The other ledger, open, or one behind a server."""
+    if location.startswith(("http://", "https://")):
+        from ...exchange.remote import RemoteLedger
+
+        yield RemoteLedger(location, key=os.environ.get(SERVER_KEY_ENV))
+    else:
+        with ledger_at(_at(settings, location), is_whole=True) as ledger:
+            yield ledger
+
+
 def _at(settings: GlobalOptions, location: str) -> GlobalOptions:
+    if location.startswith(("http://", "https://")):
+        msg = "a server is only pulled from: run 'chatledger pull' there, with a location or a server of this ledger"
+        raise click.UsageError(msg, click.get_current_context())
     return replace(settings, location=location, is_named=True)
 
 

@@ -200,3 +200,5 @@ def test_chats_travel(file: SqliteFile, tmp_path: Path) -> None:
     assert "same ledger" in fails(1, *place, "pull", file.location)
     assert "no ledger" in fails(1, *place, "pull", tmp_path / "absent")
     assert "all users" in fails(2, *place, "--as-user", "ada", "pull", str(other))
+    assert "does not answer" in fails(1, "pull", "http://127.0.0.1:9", at=other)
+    assert "only pulled from" in fails(2, *place, "push", "http://127.0.0.1:9")

@@ -3,18 +3,18 @@
 from typing import Final
 
 from ..routing import Route
-from . import branches, chats, history, live, messages, runs, search, states, upkeep
+from . import branches, chats, history, live, messages, pulls, runs, search, states, upkeep
 
 PREFIX: Final = "/api/v1"
 
 _ROUTES: Final[dict[str, list[Route]]] = {
     area: routes
-    for module in (chats, messages, branches, search, runs, live, history, states, upkeep)
+    for module in (chats, messages, branches, search, runs, live, history, pulls, states, upkeep)
     for area, routes in module.ROUTES.items()
 }
 _ORDER: Final = (
     *("chats", "messages", "branches", "checkpoints", "members", "annotations", "search", "rows", "runs"),
-    *("regenerations", "live", "interchange", "history", "feeds", "proof", "states", "threads", "upkeep"),
+    *("regenerations", "live", "interchange", "history", "feeds", "proof", "pulls", "states", "threads", "upkeep"),
 )
 AREAS: Final = {area: _ROUTES[area] for area in _ORDER}
 """The routes by area, in the order of the reference."""
