@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from shutil import copyfileobj
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -22,6 +22,8 @@ from chatledger.domain.errors import (
 
 from ..ledger.sync import ChatStanding
 from .jsonl import read_jsonl
+
+T = TypeVar("T")
 
 
 class _Heads(msgspec.Struct):
@@ -114,7 +116,7 @@ def _refusal(error: HTTPError, url: str) -> Exception:
     return LogUnavailableError(msg) if error.code in {429, 502, 503, 504} else InvalidValueError(msg)
 
 
-def _decoded(answer: bytes, kind: type[Any], url: str) -> Any:
+def _decoded(answer: bytes, kind: type[T], url: str) -> T:
     try:
         return msgspec.json.decode(answer, type=kind)
     except msgspec.MsgspecError as error:
