@@ -26,7 +26,7 @@ from .jsonl import read_jsonl
 T = TypeVar("T")
 
 
-class _Heads(msgspec.Struct):
+class _RemoteHeads(msgspec.Struct):
     identity: str
     heads: list[tuple[str, int, str]]
 
@@ -79,8 +79,8 @@ class RemoteLedger:
             return chat
         raise ChatNotFoundError(chat_id)
 
-    def _heads(self, chat_ids: Sequence[str] | None) -> _Heads:
-        return _decoded(self._ask("/pulls/heads", {"chat_ids": chat_ids}), _Heads, self.url)
+    def _heads(self, chat_ids: Sequence[str] | None) -> _RemoteHeads:
+        return _decoded(self._ask("/pulls/heads", {"chat_ids": chat_ids}), _RemoteHeads, self.url)
 
     def _ask(self, path: str, body: Any = None) -> bytes:
         answer = BytesIO()

@@ -74,7 +74,7 @@ class PullReport(Value, frozen=True, kw_only=True):
 
 class ChatStanding(Value, frozen=True, kw_only=True):
     """
-    How far a ledger has come with a chat.
+    Standing of a chat in a ledger: how far it has come with it.
 
     Args:
         began: When the chat was created, in ms, which tells it from others of the same id; None where it is not there.
@@ -179,7 +179,7 @@ class LedgerSource:
 
 
 class _Difference(NamedTuple):
-    """How a chat of another ledger differs: `events` are there from its last event `tip` back to the first `known`, which are here."""
+    """Difference of a chat of another ledger: `events` are there from its last event `tip` back to the first `known`, which are here."""
 
     outcome: Outcome
     tip: str

@@ -52,7 +52,7 @@ def get_standing(call: HttpCall, body: WantedVersion) -> ChatStanding:
 
 
 class KnownEvents(msgspec.Struct, forbid_unknown_fields=True):
-    """How many events of each chat the other ledger has."""
+    """Numbers of the events of each chat that the other ledger has."""
 
     known: dict[str, Annotated[int, msgspec.Meta(ge=0)]]
 
