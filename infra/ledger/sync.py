@@ -96,7 +96,7 @@ class ChatStanding(Value, frozen=True, kw_only=True):
 
 @runtime_checkable
 class PullSource(Protocol):
-    """What a pull asks of the other ledger."""
+    """Port of the other ledger: what a pull asks of it."""
 
     @property
     def identity(self) -> str:
