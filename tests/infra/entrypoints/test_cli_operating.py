@@ -581,6 +581,7 @@ def test_completion_of_chats(words: str, completed: list[str], tmp_path: Path) -
     with chatledger.open(f"sqlite:///{tmp_path / 'chats.db'}") as ledger:
         for chat_id in ("trap", "trip"):
             ledger.create_chat(chat_id, "ada", title="Riga")
+            time.sleep(0.002)  # those of one millisecond are in the order of their ids
     code, out, err = finish(
         start(
             _CHATLEDGER_COMPLETE="bash_complete",
@@ -599,6 +600,7 @@ def test_completion_of_ids(agents: Path, tmp_path: Path, monkeypatch: pytest.Mon
     with chatledger.open(location) as ledger:
         for chat_id, owner in (("trap", "eve"), ("trip", "ada")):
             ledger.create_chat(chat_id, owner)
+            time.sleep(0.002)  # as above
         ledger.create_branch("trip", "north", None)
         ledger.set_member("trip", "bob", "reader")
         ItemStore(ledger.for_user("ada")).put(("facts",), "home", {"city": "Riga"})
