@@ -156,9 +156,7 @@ class BundleMethods(ProofMethods):
         ids = [sought_id(chat_id, "chat_id") for chat_id in ([chat_ids] if isinstance(chat_ids, str) else chat_ids)]
         anchor = self.anchor(key) if key is not None else anchor
         entries = [
-            entry
-            for chat_id in dict.fromkeys(ids)
-            if (entry := self._entry(chat_id, partial(_written_by, since), anchor)).count
+            entry for chat_id in dict.fromkeys(ids) if (entry := self._entry(chat_id, anchor, since=since)).count
         ]
         if not entries:
             msg = f"nothing was written to {', '.join(ids) or 'no chat'} after position {since:,}"
@@ -183,10 +181,15 @@ class BundleMethods(ProofMethods):
                 path.unlink()
                 raise
 
-    def _entry(self, chat_id: str, known: Callable[[StreamTree], int], anchor: Anchor | None = None) -> ChatEntry:
-        """The entry of a chat without those of its events that whoever takes it in has: `known` counts them."""
+    def _entry(
+        self, chat_id: str, anchor: Anchor | None = None, *, since: int = 0, known: int | None = None
+    ) -> ChatEntry:
+        """The entry of a chat without the events up to a position, or the first `known`, which whoever takes it in has."""
         with self._living(chat_id) as (_, tree):
-            before = known(tree)
+            if known is None:
+                before = bisect_right(range(tree.size), since, key=lambda number: tree.entry(number).position)
+            else:
+                before = min(known, tree.size)
             count = tree.size - before
             proof = None if anchor is None or not count else anchor.proof(chat_id)
             return entry_of(
@@ -353,10 +356,6 @@ class BundleMethods(ProofMethods):
                     raise _diverged(chat_id)
                 added[chat_id] = None if chat.tombstone is not None and chat.record is None and not count else count
         return added
-
-
-def _written_by(position: int, tree: StreamTree) -> int:
-    return bisect_right(range(tree.size), position, key=lambda number: tree.entry(number).position)
 
 
 def _events(stream: IO[bytes]) -> Iterator[EncodedEvent]:

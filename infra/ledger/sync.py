@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import chain, count
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
@@ -18,12 +17,11 @@ from chatledger.domain.proof.bundle import ChatEntry
 from chatledger.domain.values import RedactionCause
 from chatledger.domain.wire import Value
 from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.log.stream_trees import StreamTree
 
 from ..store.commands import ChatsToRead
 from .bundles import BundleMethods
 from .chats import ChatMethods
-from .interchange import InterchangeMethods, exported_chat
+from .interchange import InterchangeMethods
 from .port import LedgerSnapshot, store_of
 from .proof import tree_of
 from .redactions import redact_messages
@@ -123,7 +121,7 @@ class PullSource(Protocol):
 class LedgerSource:
     """An open ledger as the source of a pull."""
 
-    def __init__(self, ledger: BundleMethods) -> None:
+    def __init__(self, ledger: "SyncMethods") -> None:
         self._ledger = ledger
         self._store = store_of(ledger)
 
@@ -166,7 +164,7 @@ class LedgerSource:
         entries: list[ChatEntry] = []
         for chat_id, before in known.items():
             with suppress(ChatNotFoundError):  # deleted meanwhile
-                entry = self._ledger._entry(chat_id, partial(_known, before))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - a part of it
+                entry = self._ledger._entry(chat_id, known=before)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - a part of it
                 entries += [entry] if entry.count > 0 else []
         if entries:
             self._ledger._write_bundle(stream, entries)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
@@ -174,8 +172,7 @@ class LedgerSource:
 
     def export_chat(self, chat_id: str) -> ImportedChat:
         """Return a whole chat. Raises `ChatNotFoundError`."""
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            return exported_chat(snapshot.chat(chat_id))
+        return self._ledger.export_chat(chat_id)
 
 
 class _Difference(NamedTuple):
@@ -237,6 +234,7 @@ class SyncMethods(ChatMethods, InterchangeMethods, BundleMethods):
         theirs, ours = other.heads(chat_ids), here.heads(chat_ids)
         pulled: list[PulledChat] = []
         waiting: dict[str, _Difference] = {}
+        total = 0
         for chat_id in sorted(theirs.keys() | ours.keys()):
             if theirs.get(chat_id) == ours.get(chat_id):
                 continue
@@ -248,9 +246,10 @@ class SyncMethods(ChatMethods, InterchangeMethods, BundleMethods):
                 pulled.append(PulledChat(chat_id=chat_id, outcome=outcome, events=events, tip=tip))
             elif events:
                 waiting[chat_id] = difference
-                if sum(each.events for each in waiting.values()) >= _TOGETHER:
+                total += events
+                if total >= _TOGETHER:
                     pulled += self._continue(other, waiting)
-                    waiting = {}
+                    waiting, total = {}, 0
             elif (settled := self._settle(other, name, chat_id, difference)) is not None:
                 pulled.append(settled)
         pulled += self._continue(other, waiting)
@@ -275,19 +274,24 @@ class SyncMethods(ChatMethods, InterchangeMethods, BundleMethods):
         pulled = PulledChat(chat_id=chat_id, outcome=difference.outcome, tip=difference.tip)
         if difference.outcome == "left":
             return pulled
+        theirs: ImportedChat | None = None
+        if difference.outcome != "deleted":
+            try:
+                # Before anything is deleted here: the other side may not answer.
+                theirs = source.export_chat(chat_id)
+            except ChatNotFoundError:  # deleted meanwhile
+                return None
         if difference.outcome != "merged":
             try:
                 self.delete_chat(chat_id)
             except HeldError:
                 return replace(pulled, outcome="held")
-        if difference.outcome == "deleted":
+        if theirs is None:
             return pulled
-        try:
-            theirs = source.export_chat(chat_id)
+        branches = theirs.branches
+        if difference.outcome == "merged":
             with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
                 branches = _branches_of(snapshot.chat(chat_id), theirs, name)
-        except ChatNotFoundError:  # deleted meanwhile
-            return None
         result = self._import(replace(theirs, branches=branches), "skip")
         redacted = self._redact_as(theirs)
         if not redacted and result == ImportResult(chat_id=chat_id):
@@ -334,10 +338,6 @@ def _difference(here: PullSource, there: PullSource, chat_id: str) -> _Differenc
     if began != theirs.began and theirs.ended >= began:
         return _Difference("replaced", tip)
     return _Difference("left" if began != theirs.began and ours.ended >= theirs.began else "merged", tip)
-
-
-def _known(count: int, tree: StreamTree) -> int:
-    return min(count, tree.size)
 
 
 def _heads_in(snapshot: LedgerSnapshot, chat_ids: Iterable[str]) -> dict[str, tuple[int, str]]:

@@ -15,7 +15,15 @@ from tests.support.soak import examples
 import chatledger
 from chatledger import ANY, Ledger, Message, assistant, user
 from chatledger.admin import PullReport
-from chatledger.errors import AccessDeniedError, ChatledgerError, InvalidValueError, MessageConflictError
+from chatledger.errors import (
+    AccessDeniedError,
+    ChatledgerError,
+    InvalidValueError,
+    LogUnavailableError,
+    MessageConflictError,
+)
+from chatledger.importers import ImportedChat
+from chatledger.infra.ledger.sync import LedgerSource
 
 LARGE = "leeks " * 60_000
 
@@ -179,6 +187,27 @@ def test_a_chat_of_the_same_id_that_was_begun_after_the_deletion_is_another_one(
     assert outcomes(office.pull(laptop, name="laptop")) == {"trip": "replaced"}
     assert [message.id for message in office.get_messages("trip")] == ["n1"]
     assert (office.pull(laptop, name="laptop").chats, laptop.pull(office, name="office").chats) == ((), ())
+
+
+class _Unreachable(LedgerSource):
+    """A ledger whose chats cannot be read any more."""
+
+    def export_chat(self, chat_id: str) -> ImportedChat:
+        raise LogUnavailableError(chat_id)
+
+
+def test_a_chat_stays_until_what_takes_its_place_is_here(laptop: Ledger, office: Ledger) -> None:
+    """It was deleted first, and of what the other side did not answer nothing was left."""
+    laptop.delete_chat("trip")
+    laptop.create_chat("trip", "ada", title="Anew")
+    laptop.create_branch("trip", "side", None, activate=True)
+    laptop.append("trip", [user("again", id="n1")])
+    office.append("trip", [user("o", id="o1")])
+    with pytest.raises(LogUnavailableError):
+        office.pull(_Unreachable(laptop), name="laptop")
+    assert [message.id for message in office.get_messages("trip")] == ["m1", "m2", "o1"]
+    assert outcomes(office.pull(laptop, name="laptop")) == {"trip": "replaced"}
+    assert office.export_chat("trip").branches == laptop.export_chat("trip").branches
 
 
 def test_a_legal_hold_keeps_what_was_deleted_there(laptop: Ledger, office: Ledger) -> None:
