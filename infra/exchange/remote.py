@@ -26,9 +26,15 @@ from .jsonl import read_jsonl
 T = TypeVar("T")
 
 
+class _RemoteHead(msgspec.Struct):
+    chat_id: str
+    version: int
+    hash: str
+
+
 class _RemoteHeads(msgspec.Struct):
     identity: str
-    heads: list[tuple[str, int, str]]
+    heads: list[_RemoteHead]
 
 
 class RemoteLedger:
@@ -60,7 +66,7 @@ class RemoteLedger:
 
     def heads(self, chat_ids: Sequence[str] | None) -> dict[str, tuple[int, str]]:
         """Return the version and the hash of the last event of each chat, or of some."""
-        return {chat_id: (version, hash_) for chat_id, version, hash_ in self._heads(chat_ids).heads}
+        return {head.chat_id: (head.version, head.hash) for head in self._heads(chat_ids).heads}
 
     def standing(self, chat_id: str, version: int) -> ChatStanding:
         """Say how far it has come with a chat, and whether it has an event of that version."""

@@ -25,18 +25,27 @@ class WantedChats(msgspec.Struct, forbid_unknown_fields=True):
     chat_ids: list[str] | None = None
 
 
+class ChatHead(Value, frozen=True):
+    """The last event of a chat, with its hash in hexadecimal digits."""
+
+    chat_id: str
+    version: int
+    hash: str
+
+
 class ChatHeads(Value, frozen=True):
-    """The last event of each chat: its id, the version, and the hash in hexadecimal digits. `identity` tells the log from others."""
+    """The last event of each chat; `identity` tells the log from others."""
 
     identity: str
-    heads: list[tuple[str, int, str]]
+    heads: list[ChatHead]
 
 
 def list_heads(call: HttpCall, body: WantedChats) -> ChatHeads:
     """List where chats end, so that another ledger sees which differ."""
     source = LedgerSource(call.ledger)
-    heads = [(chat_id, version, hash_) for chat_id, (version, hash_) in source.heads(body.chat_ids).items()]
-    return ChatHeads(source.identity, heads)
+    return ChatHeads(
+        source.identity, [ChatHead(chat_id, *head) for chat_id, head in source.heads(body.chat_ids).items()]
+    )
 
 
 class WantedVersion(msgspec.Struct, forbid_unknown_fields=True):
