@@ -44,9 +44,10 @@ MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 { 
 # The folder is removed at the end. PostgreSQL, which runs as another user, has to get into it.
 IN_FOLDER := folder=$$(mktemp -d $(MEMORY)) && trap 'rm -rf "$$folder"' EXIT && chmod 755 "$$folder" && export TMPDIR="$$folder"
 # A test that fails is tried once more, alone with the others that did: where it passes then, what it met was the load of the machine. It is
-# named, to be mended, and does not stop a change of somebody else. Anything but failed tests, such as a crash, ends the run at once;
+# named, to be mended, and does not stop a change of somebody else. Anything else ends the run at once, such as a crash, or a
+# module that cannot be imported, of which pytest would try all tests there are;
 # what failed in an earlier run is forgotten first, as it would be tried too.
-AGAIN := { [ $$? -eq 1 ] && $(PYTEST) --last-failed --last-failed-no-failures none && echo "The tests that failed above passed when they were tried again: mend them." >&2; }
+AGAIN := { [ $$? -eq 1 ] && ! grep -q '\.py":' .pytest_cache/v/cache/lastfailed && $(PYTEST) --last-failed --last-failed-no-failures none && echo "The tests that failed above passed when they were tried again: mend them." >&2; }
 # Each worker would rewrite the assertions of all modules, a tenth of the time: only what is tried again has them.
 
 test: $(VENV)/.dev ## the tests, on real servers; what takes long is in `make soak`
