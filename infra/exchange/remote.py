@@ -1,16 +1,16 @@
-"""A ledger behind `chatledger serve`, to pull from."""
+"""Ledgers elsewhere, to pull from and to push to: one behind `chatledger serve`, and one by whatever location."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from shutil import copyfileobj
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import msgspec
 
-from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.chat.interchange import ImportedChat
 from chatledger.domain.errors import (
     AccessDeniedError,
@@ -18,12 +18,61 @@ from chatledger.domain.errors import (
     ConfigurationError,
     InvalidValueError,
     LogUnavailableError,
+    MessageNotFoundError,
+    NotFoundError,
 )
+from chatledger.domain.remotes import Remote
 
-from ..ledger.sync import ChatStanding
-from .jsonl import read_jsonl
+from ..ledger.bundles import is_bundle
+from ..ledger.environment import open_given, require_ledger
+from ..ledger.peers import ChatStanding, PulledChat, Settlement, TakenChat
+from .tails import ChatTail, read_tail, written_tail
+
+if TYPE_CHECKING:
+    from ..ledger.ledger import Ledger
 
 T = TypeVar("T")
+SERVER_KEY_ENV: Final = "CHATLEDGER_SERVER_KEY"
+_SERVERS: Final = ("https://", "http://")
+_MOST_BYTES: Final = 48 * 1024 * 1024
+"""Of a bundle: the body of a request may have 64 MiB."""
+
+
+@contextmanager
+def open_remote(
+    location: "Remote | str", *, create: bool = False, key_env: str | None = None
+) -> "Generator[Ledger | RemoteLedger]":
+    """
+    Open another ledger, to pull from and to push to, with the key, login and encryption keys that the environment has.
+
+    Example:
+        with open_remote(ledger.remote("office")) as office:
+            ledger.pull(office, name="office")
+
+    Args:
+        location: A remote of a ledger, or a location: of a ledger, the address of a `chatledger serve`, or the path of a bundle, which
+            is only pulled from, and has its chats from their beginning.
+        create: Whether a ledger that is not there is made.
+        key_env: The environment variable with the key for a server, where `location` names none.
+
+    Raises:
+        ConfigurationError: There is no ledger and no bundle.
+        ChatledgerError: As `chatledger.open`, or as `Ledger.import_bundle`.
+    """
+    remote = location if isinstance(location, Remote) else Remote(name="", location=location)
+    if remote.location.startswith(_SERVERS):
+        yield RemoteLedger(remote.location, key=os.environ.get(remote.key_env or key_env or SERVER_KEY_ENV))
+    elif is_bundle(remote.location):
+        from ..ledger.open import open as open_ledger
+
+        with open_ledger("memory:") as ledger:
+            ledger.import_bundle(remote.location)
+            yield ledger
+    else:
+        if not create:
+            require_ledger(remote.location)
+        with open_given(remote.location, create=create) as ledger:
+            yield ledger
 
 
 class _RemoteHead(msgspec.Struct):
@@ -37,12 +86,28 @@ class _RemoteHeads(msgspec.Struct):
     heads: list[_RemoteHead]
 
 
+class _TakenChats(msgspec.Struct):
+    chats: list[TakenChat]
+
+
+class _SettledChat(msgspec.Struct):
+    chat: PulledChat | None
+    lacks: bool
+
+
+class _Problem(msgspec.Struct):
+    detail: str
+    type: str = ""
+
+
 class RemoteLedger:
     """
-    A ledger behind `chatledger serve`, as the source of `Ledger.pull`. It shows what its key may see.
+    A ledger behind `chatledger serve`, to pull from and to push to: what its key may see, and write.
 
     Example:
-        ledger.pull(RemoteLedger("https://chats.example.com", key="..."), name="office")
+        office = RemoteLedger("https://chats.example.com", key="...")
+        ledger.pull(office, name="office")
+        ledger.push(office, name="laptop")
 
     Args:
         url: The address of the server, with the path before `/api/v1` if there is one.
@@ -54,10 +119,15 @@ class RemoteLedger:
     """
 
     def __init__(self, url: str, *, key: str | None = None, timeout_s: float = 60.0) -> None:
-        if not url.startswith(("http://", "https://")):
+        if not url.startswith(_SERVERS):
             msg = f"{url!r} is no address of a server, which begins with https:// or http://"
             raise ConfigurationError(msg)
         self.url, self._key, self._timeout_s = url.rstrip("/"), key, timeout_s
+
+    @property
+    def most_bytes(self) -> int:
+        """The largest bundle that it takes."""
+        return _MOST_BYTES
 
     @property
     def identity(self) -> str:
@@ -72,18 +142,32 @@ class RemoteLedger:
         """Say how far it has come with a chat, and whether it has an event of that version."""
         return _decoded(self._ask("/pulls/standing", {"chat_id": chat_id, "version": version}), ChatStanding, self.url)
 
-    def write_bundle(self, known: Mapping[str, int], stream: IO[bytes]) -> bool:
-        """Write a bundle of the events of chats after the first few; False where none of them is there any more."""
+    def write_bundle(self, known: Mapping[str, int], stream: IO[bytes], most: int) -> bool:
+        """Write a bundle of the next events of chats after the first few, of each about `most`; False where none of the chats is there."""
         before = stream.tell()
-        self._ask_into("/pulls/bundle", {"known": dict(known)}, stream)
+        self._ask_into("/pulls/bundle", {"known": dict(known), "most": most}, stream)
         return stream.tell() > before
 
-    def export_chat(self, chat_id: str) -> ImportedChat:
-        """Return a whole chat. Raises `ChatNotFoundError`."""
-        lines = self._ask(f"/chats/{quote(chat_id, safe='')}/export")
-        for chat in read_jsonl(BytesIO(lines), Reporter(self.url, strict=True, on_problem=lambda _: None)):
-            return chat
-        raise ChatNotFoundError(chat_id)
+    def export_chat(self, chat_id: str, after: int = 0) -> ImportedChat:
+        """Return a chat, whole or with the messages of which events after a version tell. Raises `ChatNotFoundError`."""
+        try:
+            answer = self._ask("/pulls/tail", {"chat_id": chat_id, "version": after})
+        except NotFoundError as error:
+            raise ChatNotFoundError(chat_id) from error
+        return read_tail(_decoded(answer, ChatTail, self.url), self.url)
+
+    def take_in(self, bundle: IO[bytes]) -> list[TakenChat]:
+        """Write the events of a bundle there, as far as the key may. Raises `InvalidValueError` where it does not hold."""
+        return _decoded(self._ask("/pulls/take", bundle.read()), _TakenChats, self.url).chats
+
+    def settle(self, settlement: Settlement, theirs: ImportedChat | None) -> PulledChat | None:
+        """Delete a chat there, or add what `theirs` goes on with; None where nothing was to be done."""
+        chat = None if theirs is None else written_tail(theirs).to_dict()
+        body = {"settlement": settlement.to_dict(), "chat": chat}
+        settled = _decoded(self._ask("/pulls/settle", body), _SettledChat, self.url)
+        if settled.lacks:
+            raise MessageNotFoundError(settlement.chat_id)
+        return settled.chat
 
     def _heads(self, chat_ids: Sequence[str] | None) -> _RemoteHeads:
         return _decoded(self._ask("/pulls/heads", {"chat_ids": chat_ids}), _RemoteHeads, self.url)
@@ -94,10 +178,12 @@ class RemoteLedger:
         return answer.getvalue()
 
     def _ask_into(self, path: str, body: Any, stream: IO[bytes]) -> None:
-        """Write what the server answers; GET without a body, else POST."""
-        content = None if body is None else msgspec.json.encode(body)
+        """Write what the server answers; GET without a body, else POST, of bytes as they are."""
+        content = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         request = Request(f"{self.url}/api/v1{path}", content)  # noqa: S310 - the scheme was checked
-        request.add_header("Content-Type", "application/json")
+        request.add_header(
+            "Content-Type", "application/octet-stream" if isinstance(body, bytes) else "application/json"
+        )
         if self._key is not None:
             request.add_header("Authorization", f"Bearer {self._key}")
         try:
@@ -113,12 +199,14 @@ class RemoteLedger:
 def _refusal(error: HTTPError, url: str) -> Exception:
     told = error.read()
     try:
-        detail = msgspec.json.decode(told)["detail"]
-    except (msgspec.DecodeError, KeyError, TypeError):
-        detail = error.reason
-    msg = f"{url} answers {error.code}: {detail}"
+        problem = msgspec.json.decode(told, type=_Problem)
+    except msgspec.MsgspecError:
+        problem = _Problem(detail=error.reason)
+    msg = f"{url} answers {error.code}: {problem.detail}"
     if error.code in {401, 403}:
-        return AccessDeniedError(f"{msg}; give a key that may read there")
+        return AccessDeniedError(f"{msg}; give a key that may do that there")
+    if error.code == 404 and problem.type == "urn:chatledger:error:ChatNotFoundError":
+        return NotFoundError(msg)
     return LogUnavailableError(msg) if error.code in {429, 502, 503, 504} else InvalidValueError(msg)
 
 

@@ -129,6 +129,7 @@ class StoreAtRest:
         return self._opened().scratch
 
     execute = passed_on(WholeStore.execute, _opened)
+    adopt = passed_on(WholeStore.adopt, _opened)
     begin = passed_on(WholeStore.begin, _opened)
     submit = passed_on(WholeStore.submit, _opened)
     erase_deleted = passed_on(WholeStore.erase_deleted, _opened)

@@ -2,7 +2,7 @@
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby, islice
@@ -12,7 +12,18 @@ from chatledger.domain.chat.events import ChatDeleted, MessagesAppended
 from chatledger.domain.chat.redaction import content_slot
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.chat.state import stream_head
-from chatledger.domain.errors import ChatNotFoundError, ConfigurationError, InvalidValueError, MessageConflictError
+from chatledger.domain.errors import (
+    AccessDeniedError,
+    AlreadyExistsError,
+    ChatledgerError,
+    ChatNotFoundError,
+    ConfigurationError,
+    HeldError,
+    InvalidValueError,
+    MessageConflictError,
+    MessageNotFoundError,
+    PayloadTooLargeError,
+)
 from chatledger.domain.limits import sought_id
 from chatledger.domain.log.codec import PREFIX, EncodedEvent, lines_in, place_of_event, references_in
 from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES, take_out
@@ -45,6 +56,8 @@ from .proof import PemSource, ProofMethods, check_signature, load_public_key, tr
 _LENGTH_BYTES: Final = 4
 _MOST_BYTES: Final = MAX_MESSAGE_BYTES + 1024 * 1024
 """A frame that claims to be larger is refused before it is read."""
+REFUSALS: Final = (AccessDeniedError, AlreadyExistsError, HeldError, MessageNotFoundError, PayloadTooLargeError)
+"""Errors that are about one chat: the others go on."""
 _TOGETHER: Final = 64
 """So many events are written in one step, with the rest of their commit."""
 
@@ -82,6 +95,15 @@ def check_bundle(file: str | os.PathLike[str], public_key: PemSource | None = No
         report = check_bundle_frames(_frames(stream))
     _check_signer(report.anchor, public_key)
     return report
+
+
+def is_bundle(file: str | os.PathLike[str]) -> bool:
+    """Whether a file is there that begins as a bundle does."""
+    try:
+        with absolute_path(file).open("rb") as stream:
+            return stream.read(len(START)) == START
+    except (OSError, ValueError):
+        return False
 
 
 def _opened(file: str | os.PathLike[str]) -> IO[bytes]:
@@ -182,20 +204,36 @@ class BundleMethods(ProofMethods):
                 raise
 
     def _entry(
-        self, chat_id: str, anchor: Anchor | None = None, *, since: int = 0, known: int | None = None
+        self,
+        chat_id: str,
+        anchor: Anchor | None = None,
+        *,
+        since: int = 0,
+        known: int | None = None,
+        most: int | None = None,
     ) -> ChatEntry:
-        """The entry of a chat without the events up to a position, or the first `known`, which whoever takes it in has."""
+        """
+        The entry of a chat without the events up to a position, or the first `known`, which whoever takes it in has.
+
+        Not many more than `most` of the others: as many as it takes to end with a commit.
+        """
         with self._living(chat_id) as (_, tree):
             if known is None:
                 before = bisect_right(range(tree.size), since, key=lambda number: tree.entry(number).position)
             else:
                 before = min(known, tree.size)
             count = tree.size - before
+            while most is not None and most < count:
+                state = self._store.event_bytes(tree.entry(before + most - 1).position)
+                rest = 0 if state is None else place_of_event(state).rest
+                if not rest:
+                    count = most
+                most += rest
             proof = None if anchor is None or not count else anchor.proof(chat_id)
             return entry_of(
                 chat_id,
                 count=count,
-                hash_=tree.entry(tree.size - 1).hash,
+                hash_=tree.entry(before + count - 1).hash,
                 before=before,
                 peaks=tree.peaks(before),
                 proof=proof,
@@ -287,10 +325,23 @@ class BundleMethods(ProofMethods):
             return self._take_in(stream, public_key)[0]
 
     def _take_in(
-        self, stream: IO[bytes], public_key: PemSource | None = None
+        self,
+        stream: IO[bytes],
+        public_key: PemSource | None = None,
+        *,
+        refused: dict[str, ChatledgerError] | None = None,
+        bases: dict[str, ReplayedChat] | None = None,
     ) -> tuple[list[AdoptedChat], BundleReport]:
-        """Check a bundle, and write what is new of it."""
-        store = self._store.whole("import_bundle")
+        """
+        Check a bundle, and write what is new of it.
+
+        Args:
+            stream: The bundle, which is read several times.
+            public_key: See `import_bundle`.
+            refused: Gets the chats that cannot be taken in, and why; without it the first of them is an error, and nothing is written.
+            bases: Chats as an earlier bundle left them, which saves replaying them; gets those as they are then.
+        """
+        store = self._store
         if store.redactor is not None:
             msg = (
                 "this ledger takes secrets out of what comes in, and the events of a bundle cannot be changed: open it without "
@@ -299,25 +350,43 @@ class BundleMethods(ProofMethods):
             raise InvalidValueError(msg)
         entries, _ = read_manifest(_frames(stream))
         stream.seek(0)
-        report = check_bundle_frames(_frames(stream), {entry.chat_id: self._base(entry) for entry in entries})
+        chats = {entry.chat_id: self._base(entry, bases or {}) for entry in entries}
+        report = check_bundle_frames(_frames(stream), chats)
         _check_signer(report.anchor, public_key)
         report.check_whole()
-        added = self._added(_events(stream))
+        added = self._added(_events(stream), refused)
         for chat_id, chat_events in groupby(_events(stream), _chat_of):
-            for batch in _batches(chat_events) if added[chat_id] else ():
-                store.adopt(CHATS, chat_id, partial(_following, batch))
-        store.erase_deleted()  # what the events that came say was deleted or redacted, and was here
+            try:
+                for batch in _batches(chat_events) if added[chat_id] else ():
+                    store.adopt(CHATS, chat_id, partial(_following, batch))
+            except REFUSALS as error:
+                if refused is None:
+                    raise
+                refused[chat_id] = error
+        store.erase_deleted()  # what the events that come say was deleted or redacted, and was here
+        if bases is not None:
+            bases.clear()
+            bases |= chats
         adopted = [
             AdoptedChat(chat_id=chat_id, added=count or 0, is_deleted=count is None) for chat_id, count in added.items()
         ]
         return adopted, report
 
-    def _base(self, entry: ChatEntry) -> ReplayedChat:
+    def _base(self, entry: ChatEntry, bases: Mapping[str, ReplayedChat]) -> ReplayedChat:
         """The chat as it was before the events of a bundle, as far as it is here."""
         chat = ReplayedChat(entry.chat_id)
         if entry.before:
             with self._store.snapshot(ChatsToRead(entry.chat_id)) as snapshot:
                 record = snapshot.chat(entry.chat_id).record
+            earlier = bases.get(entry.chat_id)
+            if (
+                record is not None
+                and earlier is not None
+                and earlier.record is not None
+                and record.head.size == entry.before
+                and earlier.record.head.hash == record.head.hash
+            ):
+                return earlier
             if record is None or record.head.size < entry.before:
                 msg = (
                     f"the bundle has chat {entry.chat_id!r} from its event {entry.before + 1:,} on, and this ledger does not have "
@@ -329,7 +398,9 @@ class BundleMethods(ProofMethods):
                 chat.apply(recorded)
         return chat
 
-    def _added(self, events: Iterator[EncodedEvent]) -> dict[str, int | None]:
+    def _added(
+        self, events: Iterator[EncodedEvent], refused: dict[str, ChatledgerError] | None
+    ) -> dict[str, int | None]:
         """Count the events of each chat that are new here; None for one that was deleted here. Refuses what cannot be taken in."""
         added: dict[str, int | None] = {}
         for chat_id, chat_events in groupby(events, _chat_of):
@@ -349,12 +420,17 @@ class BundleMethods(ProofMethods):
                         chat.look_up(message.id for message in messages)
                         for message in messages:
                             if chat.is_elsewhere(message.id):
-                                raise MessageConflictError(message.id, chat_id=chat_id, other_chat=True)
+                                conflict = MessageConflictError(message.id, chat_id=chat_id, other_chat=True)
+                                if refused is None:
+                                    raise conflict
+                                refused[chat_id] = conflict
                 assert last is not None, "a bundle has events of each of its chats"
                 version = last.event.originator_version
                 if tree is not None and not count and tree.entry(version - tree.first_version).hash != last.hash:
                     raise _diverged(chat_id)
                 added[chat_id] = None if chat.tombstone is not None and chat.record is None and not count else count
+                if refused and chat_id in refused:
+                    added[chat_id] = 0
         return added
 
 

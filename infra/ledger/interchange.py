@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import itemgetter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,10 +22,10 @@ from chatledger.domain.chat.interchange import (
     renamed,
 )
 from chatledger.domain.chat.redaction import notes_of_copy
-from chatledger.domain.chat.runs import RegenerationRecord
+from chatledger.domain.chat.runs import MessageRun, RegenerationRecord
 from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError, InvalidValueError, NotFoundError
 from chatledger.domain.limits import COMMIT_EVENTS, NO_ID, check_id, read_back, sought_id
-from chatledger.domain.values import Branch, Checkpoint, Graph, Message, make_graph
+from chatledger.domain.values import Annotation, Branch, Checkpoint, Graph, Message, make_graph
 from chatledger.domain.versioned.decide_import import check_same, decide_import_value
 from chatledger.domain.versioned.events import VersionPut, VersionsDeleted, VersionWritesPut
 from chatledger.domain.versioned.interchange import (
@@ -267,18 +267,60 @@ class InterchangeMethods(LedgerPart):
         return make_graph(chat_id, (message for _, message in messages), branches, checkpoints)
 
 
+class Tail(NamedTuple):
+    """The part of a chat that some of its last events tell of, by ids."""
+
+    message_ids: set[str]
+    run_ids: set[str]
+    regeneration_ids: set[str]
+
+
 def exported_chat(state: IndexedChat) -> ImportedChat:
     """Return a whole conversation as an index has it. Raises `ChatNotFoundError` when it has none."""
+    said = state.annotations()
+    messages = [(at, _exported_message(message, said.get(message.id))) for at, message in state.chains.all_messages()]
+    regenerations = [] if state.run_rows is None else state.run_rows.regenerations()
+    return _exported_chat(state, messages, state.runs(), regenerations)
+
+
+def exported_tail(state: IndexedChat, tail: Tail) -> ImportedChat:
+    """Return a conversation with the ends of its branches and what a tail names, for who has the rest. Raises `ChatNotFoundError`."""
+    runs = [run for run_id in tail.run_ids if (run := state.run(run_id)) is not None]
+    regenerations = [each for some_id in tail.regeneration_ids if (each := state.regeneration(some_id)) is not None]
+    named: set[str | None] = {*tail.message_ids, *(branch.head_message_id for branch in state.branches())}
+    named.update(checkpoint.message_id for checkpoint in state.checkpoints())
+    for run in runs:
+        named.update((run.trigger_message_id, run.message_id, *run.references))
+    for each in regenerations:
+        named.update(_exported(ImportedRegeneration, each).message_ids)
+    messages: dict[str, tuple[int, ImportedMessage]] = {}
+    while named:
+        message_id = named.pop()
+        message = None if message_id is None or message_id in messages else state.message(message_id)
+        if message is not None:
+            annotation = state.annotation(message.id)
+            place = state.ordinal(state.place_of(message.id))
+            messages[message.id] = place, _exported_message(message, annotation)
+            named.add(None if annotation is None else annotation.replaced_by)
+    return _exported_chat(state, [*messages.values()], runs, regenerations)
+
+
+def _exported_message(message: Message, annotation: Annotation | None) -> ImportedMessage:
+    return _exported(
+        ImportedMessage, msgspec.structs.replace(message, annotation=annotation, notes=notes_of_copy(message))
+    )
+
+
+def _exported_chat(
+    state: IndexedChat,
+    messages: list[tuple[int, ImportedMessage]],
+    runs: Sequence[MessageRun],
+    regenerations: Sequence[RegenerationRecord],
+) -> ImportedChat:
     chat = state.chat
     if chat is None:
         raise ChatNotFoundError(state.chat_id)
-    said = state.annotations()
-    messages = [
-        (at, msgspec.structs.replace(message, annotation=said.get(message.id), notes=notes_of_copy(message)))
-        for at, message in state.chains.all_messages()
-    ]
-    messages.sort(key=lambda item: item[0])
-    regenerations = [] if state.run_rows is None else state.run_rows.regenerations()
+    messages.sort(key=itemgetter(0))
     return ImportedChat(
         id=chat.id,
         user_id=chat.user_id,
@@ -287,11 +329,11 @@ def exported_chat(state: IndexedChat) -> ImportedChat:
         created_at=chat.created_at,
         updated_at=chat.updated_at,
         expires_at=chat.expires_at,
-        messages=tuple(_exported(ImportedMessage, message) for _, message in messages),
+        messages=tuple(message for _, message in messages),
         branches=tuple(_exported(ImportedBranch, branch) for branch in state.branches()),
         checkpoints=tuple(_exported(ImportedCheckpoint, checkpoint) for checkpoint in state.checkpoints()),
-        runs=tuple(msgspec.structs.replace(run, chat_id="") for run in state.runs()),
-        regenerations=tuple(_exported(ImportedRegeneration, one) for one in regenerations),
+        runs=tuple(msgspec.structs.replace(run, chat_id="") for run in runs),
+        regenerations=tuple(_exported(ImportedRegeneration, each) for each in regenerations),
         members={member.user_id: member.role for member in state.members()},
     )
 

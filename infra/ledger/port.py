@@ -9,6 +9,7 @@ from weakref import WeakSet
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import AccessDeniedError
 from chatledger.domain.limits import sought_id
+from chatledger.domain.log.codec import EncodedEvent
 from chatledger.domain.values import Branch, Chat
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.lists import ChatCursor, ChatList
@@ -35,6 +36,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 AdminTask = Literal[
+    "add_remote",
     "anchor",
     "backup",
     "erase_user",
@@ -47,6 +49,8 @@ AdminTask = Literal[
     "pull",
     "rebuild",
     "release",
+    "remotes",
+    "remove_remote",
     "remove_retention",
     "repair",
     "retention",
@@ -249,6 +253,10 @@ class StorePort(Protocol):
         """Decide on the present state of a stream, write and apply; return the events that were written."""
         ...
 
+    def adopt(self, streams: StreamKind[R], key: str, take: Callable[[R], Sequence[EncodedEvent]]) -> list[Recorded]:
+        """Write events of another log, which were checked, as they are; return those that were written."""
+        ...
+
     def begin(
         self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]
     ) -> list[Callable[[], list[Recorded]]]:
@@ -328,6 +336,17 @@ class WholeStore(StorePort, Protocol):
         view: View | None = ...,
     ) -> list[Recorded]:
         """Decide on the present state of a stream, as `view` shows it, write and apply; return the events that were written."""
+        ...
+
+    def adopt(
+        self,
+        streams: StreamKind[R],
+        key: str,
+        take: Callable[[R], Sequence[EncodedEvent]],
+        *,
+        view: View | None = ...,
+    ) -> list[Recorded]:
+        """Write events of another log, which were checked, as they are; return those that were written."""
         ...
 
     def begin(

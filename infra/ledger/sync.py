@@ -1,60 +1,42 @@
 """Pulls: what another ledger has of chats and this one lacks, with the same ids, and with the same hashes where one history goes on."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, count
+from hashlib import sha256
+from itertools import islice
 from tempfile import SpooledTemporaryFile
-from typing import IO, Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple
 
-from msgspec.structs import replace
+import msgspec
 
-from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportResult
-from chatledger.domain.chat.redaction import redaction_in
-from chatledger.domain.chat.state import stream_head
-from chatledger.domain.errors import ChatNotFoundError, HeldError, InvalidValueError
-from chatledger.domain.limits import check_id, sought_id
-from chatledger.domain.proof.bundle import ChatEntry
-from chatledger.domain.values import RedactionCause
+from chatledger.domain.chat.interchange import ImportedChat
+from chatledger.domain.errors import ChatNotFoundError, InvalidValueError, MessageNotFoundError
+from chatledger.domain.limits import check_id
+from chatledger.domain.values import Progress, no_progress
 from chatledger.domain.wire import Value
-from chatledger.projections.chat.reader import IndexedChat
 
-from ..store.commands import ChatsToRead
-from .bundles import BundleMethods
-from .chats import ChatMethods
-from .interchange import InterchangeMethods
-from .port import LedgerSnapshot, store_of
-from .proof import tree_of
-from .redactions import redact_messages
+from ..log.bookmarks import Bookmark, bookmark_key
+from ..log.envelope import clock_ms
+from ..log.port import LostRaceError
+from .peers import (
+    ChatStanding,
+    LedgerPeer,
+    Outcome,
+    PulledChat,
+    PullSource,
+    PullTarget,
+    Settlement,
+    TakenChat,
+    TravelMethods,
+)
+from .port import LedgerLog
 
-_TOGETHER: Final = 4_096
-"""So many events are checked before the first of them is written."""
+EVENTS_TOGETHER: Final = 4_096
+"""So many events are checked before the first of them is written, and are on the way together."""
 IN_MEMORY: Final = 16 * 1024 * 1024
 """Larger ones wait in a temporary file."""
-
-Outcome = Literal["new", "continued", "merged", "deleted", "replaced", "held", "left"]
-
-
-class PulledChat(Value, frozen=True, kw_only=True):
-    """
-    A chat that a pull changed, or could not.
-
-    Args:
-        chat_id: The chat.
-        outcome: `new` here; `continued` by the events of the other ledger; `merged`, as both had gone on with it; `deleted` as it was
-            there; `replaced` by the one that was begun there after it was deleted; `held`, as it was deleted there and a legal
-            hold keeps it here; `left`, as it was deleted here.
-        events: How many events of the other ledger were written here as they are.
-        messages: How many messages are new here.
-        branches: The branches that tell what the other ledger goes on with.
-        tip: The hash of the last event that the other ledger has of it, in hexadecimal digits; empty where it has none.
-    """
-
-    chat_id: str
-    outcome: Outcome
-    events: int = 0
-    messages: int = 0
-    branches: tuple[str, ...] = ()
-    tip: str = ""
+_DIGITS: Final = 32
+_SETTLED: Final = {"new", "merged", "deleted", "replaced"}
 
 
 class PullReport(Value, frozen=True, kw_only=True):
@@ -70,121 +52,18 @@ class PullReport(Value, frozen=True, kw_only=True):
     chats: tuple[PulledChat, ...]
 
 
-class ChatStanding(Value, frozen=True, kw_only=True):
-    """
-    Standing of a chat in a ledger: how far it has come with it.
-
-    Args:
-        began: When the chat was created, in ms, which tells it from others of the same id; None where it is not there.
-        ended: When a chat of that id was deleted last; 0 for never.
-        version, hash: Its last event, or the tombstone, the hash in hexadecimal digits; 0 and zeros where there is none.
-        size: How many events it has; of one that was begun anew with the tombstone.
-        first_version: The version of the first of them.
-        hash_there: The hash of the event at the version that was asked for; None where it has none.
-    """
-
-    began: int | None
-    ended: int
-    version: int
-    hash: str
-    size: int
-    first_version: int
-    hash_there: str | None
-
-
-@runtime_checkable
-class PullSource(Protocol):
-    """Port of the other ledger: what a pull asks of it."""
-
-    @property
-    def identity(self) -> str:
-        """Tells its log from others."""
-        ...
-
-    def heads(self, chat_ids: Sequence[str] | None) -> dict[str, tuple[int, str]]:
-        """Return the version and the hash of the last event of each chat, or of some."""
-        ...
-
-    def standing(self, chat_id: str, version: int) -> ChatStanding:
-        """Say how far it has come with a chat, and whether it has an event of that version."""
-        ...
-
-    def write_bundle(self, known: Mapping[str, int], stream: IO[bytes]) -> bool:
-        """Write a bundle of the events of chats after the first few; False where none of them is there any more."""
-        ...
-
-    def export_chat(self, chat_id: str) -> ImportedChat:
-        """Return a whole chat. Raises `ChatNotFoundError`."""
-        ...
-
-
-class LedgerSource:
-    """An open ledger as the source of a pull."""
-
-    def __init__(self, ledger: "SyncMethods") -> None:
-        self._ledger = ledger
-        self._store = store_of(ledger)
-
-    @property
-    def identity(self) -> str:
-        """Tells its log from others."""
-        return self._store.log.identity
-
-    def heads(self, chat_ids: Sequence[str] | None) -> dict[str, tuple[int, str]]:
-        """Return the version and the hash of the last event of each chat, or of some."""
-        if chat_ids is None:
-            with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
-                return _heads_in(snapshot, [chat.id for chat in snapshot.list_chats()])
-        heads: dict[str, tuple[int, str]] = {}
-        for chat_id in (sought_id(each, "chat_id") for each in chat_ids):
-            with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-                heads |= _heads_in(snapshot, [chat_id])
-        return heads
-
-    def standing(self, chat_id: str, version: int) -> ChatStanding:
-        """Say how far it has come with a chat, and whether it has an event of that version."""
-        with self._store.snapshot(ChatsToRead(sought_id(chat_id, "chat_id"))) as snapshot:
-            chat = snapshot.chat(chat_id)
-            head = stream_head(chat)
-            tree = None if chat.record is None else tree_of(snapshot, chat)
-            first = head.version if tree is None else tree.first_version
-            is_there = tree is not None and 0 <= version - first < tree.size
-            return ChatStanding(
-                began=None if chat.chat is None else chat.chat.created_at,
-                ended=0 if chat.tombstone is None else chat.tombstone.deleted_at,
-                version=head.version,
-                hash=head.hash.hex(),
-                size=0 if tree is None else tree.size,
-                first_version=first,
-                hash_there=tree.entry(version - first).hash.hex() if tree is not None and is_there else None,
-            )
-
-    def write_bundle(self, known: Mapping[str, int], stream: IO[bytes]) -> bool:
-        """Write a bundle of the events of chats after the first few; False where none of them is there any more."""
-        entries: list[ChatEntry] = []
-        for chat_id, before in known.items():
-            with suppress(ChatNotFoundError):  # deleted meanwhile
-                entry = self._ledger._entry(chat_id, known=before)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - a part of it
-                entries += [entry] if entry.count > 0 else []
-        if entries:
-            self._ledger._write_bundle(stream, entries)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-        return bool(entries)
-
-    def export_chat(self, chat_id: str) -> ImportedChat:
-        """Return a whole chat. Raises `ChatNotFoundError`."""
-        return self._ledger.export_chat(chat_id)
-
-
 class _Difference(NamedTuple):
-    """Difference of a chat of another ledger: `events` are there from its last event `tip` back to the first `known`, which are here."""
+    """Difference of a chat of another ledger: `events` are there from its last event back to the first `known`, which are here."""
 
     outcome: Outcome
-    tip: str
+    theirs: ChatStanding
     known: int = 0
     events: int = 0
+    since: int = 0
+    """The version there up to which a merge took in what there is."""
 
 
-class SyncMethods(ChatMethods, InterchangeMethods, BundleMethods):
+class SyncMethods(TravelMethods):
     """The part of a ledger that takes over what others went on with."""
 
     def pull(
@@ -194,6 +73,7 @@ class SyncMethods(ChatMethods, InterchangeMethods, BundleMethods):
         name: str,
         chat_ids: Sequence[str] | None = None,
         dry_run: bool = False,
+        progress: Progress | None = None,
     ) -> PullReport:
         """
         Take over what another ledger has of chats and this one lacks. Repeating changes nothing, and `source` is only read.
@@ -202,172 +82,301 @@ class SyncMethods(ChatMethods, InterchangeMethods, BundleMethods):
         gets the messages it lacks, with their ids; a branch moves on where the other's goes on from it, else that comes as
         `name/branch`, so that nothing is lost and nobody wins. What was deleted or redacted there is here too; what was deleted here
         stays deleted. When two or more ledgers pull from each other until nothing changes, all have the same messages, and the
-        same ends of branches. Interrupted, the next call goes on.
+        same ends of branches. Interrupted, the next call goes on. A chat that cannot be here is named in the answer, and the others go on.
 
         Args:
             source: An open ledger, the whole of one or one user's; or a `chatledger.admin.RemoteLedger`, one behind `chatledger serve`.
             name: What the other is called here, such as `office`; give it the same name each time.
             chat_ids: Only these chats; without it all that it shows.
             dry_run: Only say what would be done: `messages` and `branches` are not known before it is done.
+            progress: Called with (chats done, chats that differ).
 
         Raises:
             InvalidValueError: What the other has does not hold; chats that came before it were taken over.
-            MessageConflictError: Another chat here has a message of that id; the same.
             AccessDeniedError: This ledger is limited to a user.
             LogUnavailableError: A log did not answer; repeat the call.
 
-        Source: both indexes, and the log of the other for events. Costs a row for each chat, and reading those that differ.
+        Source: both indexes, and the log of the other for events. Costs a row for each chat, and reading what is new in those that differ.
         """
         store = self._store.whole("pull")
         check_id(name, "name")
         if isinstance(source, SyncMethods):
-            other: PullSource = LedgerSource(source)
+            other: PullSource = LedgerPeer(source)
         elif isinstance(source, PullSource):
             other = source
         else:
             msg = f"source must be an open ledger, as chatledger.open returns it, or a RemoteLedger, not {type(source).__name__}"
             raise InvalidValueError(msg)
-        if other.identity == store.log.identity:
+        travel = _Travel(other, LedgerPeer(self), name, store.log)
+        return travel.go(chat_ids, progress or no_progress, dry_run=dry_run)
+
+    def push(
+        self,
+        target: "SyncMethods | PullTarget",
+        *,
+        name: str,
+        chat_ids: Sequence[str] | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> PullReport:
+        """
+        Have another ledger take over what this one has of chats and it lacks, as if it pulled.
+
+        Behind a server each chat is written as its key may write: to chats of its user, and those in which the user is a writer. What it
+        may not is named in the answer as `refused`, and the others go on.
+
+        Args:
+            target: An open ledger; or a `chatledger.admin.RemoteLedger`, one behind `chatledger serve`.
+            name: What this ledger is called there, such as `laptop`; give it the same name each time.
+            chat_ids: Only these chats; without it all that this ledger shows.
+            dry_run: Only say what would be done.
+            progress: Called with (chats done, chats that differ).
+
+        Raises:
+            InvalidValueError: What this ledger has does not hold there.
+            AccessDeniedError: The target is limited to a user, or the key may not write.
+            LogUnavailableError: A log or the server did not answer; repeat the call.
+
+        Source: both indexes, and the log of this ledger for events.
+        """
+        check_id(name, "name")
+        if isinstance(target, SyncMethods):
+            return target.pull(self, name=name, chat_ids=chat_ids, dry_run=dry_run, progress=progress)
+        if not isinstance(target, PullTarget):
+            msg = f"target must be an open ledger, as chatledger.open returns it, or a RemoteLedger, not {type(target).__name__}"
+            raise InvalidValueError(msg)
+        travel = _Travel(LedgerPeer(self), target, name, self._store.log)
+        return travel.go(chat_ids, progress or no_progress, dry_run=dry_run)
+
+
+class _Travel:
+    """The way of chats from one ledger to another. `log` is that of either, and keeps what was merged."""
+
+    def __init__(self, source: PullSource, target: PullTarget, name: str, log: LedgerLog) -> None:
+        self._source, self._target, self._name = source, target, name
+        theirs, ours = source.identity, target.identity
+        if theirs == ours:
             msg = "this is the same ledger; there is nothing to pull"
             raise InvalidValueError(msg)
-        here = LedgerSource(self)
-        theirs, ours = other.heads(chat_ids), here.heads(chat_ids)
+        self._merges = _Merges(log, f"{theirs} {ours} {name}")
+
+    def go(self, chat_ids: Sequence[str] | None, progress: Progress, *, dry_run: bool) -> PullReport:
+        """Bring what is lacking."""
+        theirs, ours = self._source.heads(chat_ids), self._target.heads(chat_ids)
+        chats = sorted(each for each in theirs.keys() | ours.keys() if theirs.get(each) != ours.get(each))
+        differing: dict[str, _Difference] = {}
         pulled: list[PulledChat] = []
-        waiting: dict[str, _Difference] = {}
-        total = 0
-        for chat_id in sorted(theirs.keys() | ours.keys()):
-            if theirs.get(chat_id) == ours.get(chat_id):
-                continue
-            difference = _difference(here, other, chat_id)
-            if difference is None:
-                continue
-            outcome, tip, _, events = difference
-            if dry_run:
-                pulled.append(PulledChat(chat_id=chat_id, outcome=outcome, events=events, tip=tip))
-            elif events:
-                waiting[chat_id] = difference
-                total += events
-                if total >= _TOGETHER:
-                    pulled += self._continue(other, waiting)
-                    waiting, total = {}, 0
-            elif (settled := self._settle(other, name, chat_id, difference)) is not None:
-                pulled.append(settled)
-        pulled += self._continue(other, waiting)
+        try:
+            for done, chat_id in enumerate(chats):
+                progress(done, len(chats))
+                merged = self._merges.get(chat_id)
+                if merged is not None and merged == _Merge.of(theirs.get(chat_id), ours.get(chat_id)):
+                    continue
+                difference = _difference(self._target, self._source, chat_id, merged)
+                if difference is not None:
+                    differing[chat_id] = difference
+                if not dry_run and sum(each.events or 1 for each in differing.values()) >= EVENTS_TOGETHER:
+                    pulled += self._bring(differing)
+                    differing = {}
+            pulled += _planned(differing) if dry_run else self._bring(differing)
+        finally:
+            self._merges.save()
+        progress(len(chats), len(chats))
         return PullReport(compared=len(theirs), chats=tuple(sorted(pulled, key=lambda chat: chat.chat_id)))
 
-    def _continue(self, source: PullSource, chats: Mapping[str, _Difference]) -> Iterator[PulledChat]:
-        """Take over the events of chats that this ledger has as they were before, or not at all."""
-        with SpooledTemporaryFile(IN_MEMORY) as file:
-            if not chats or not source.write_bundle({chat_id: each.known for chat_id, each in chats.items()}, file):
-                return
-            file.seek(0)
-            adopted, report = self._take_in(file)
-        messages = {chat.chat_id: chat.messages for chat in report.chats}
-        for chat in adopted:
-            outcome, tip, _, _ = chats[chat.chat_id]
+    def _bring(self, differing: dict[str, _Difference]) -> Iterator[PulledChat]:
+        yield from self._continue({chat_id: each for chat_id, each in differing.items() if each.events})
+        for chat_id, difference in differing.items():
+            if not difference.events and (settled := self._settle(chat_id, difference)) is not None:
+                yield settled
+
+    def _continue(self, chats: dict[str, _Difference]) -> Iterator[PulledChat]:
+        """Take over the events of chats that the target has as they were before, in steps that end with a commit."""
+        left: dict[str, int] = {chat_id: each.known for chat_id, each in chats.items()}
+        sums: dict[str, TakenChat] = {}
+        together, most = len(left), EVENTS_TOGETHER
+        while left:
+            part: dict[str, int] = dict(islice(left.items(), together))
+            with SpooledTemporaryFile(IN_MEMORY) as file:
+                taken: Sequence[TakenChat] = ()
+                if self._source.write_bundle(part, file, most):
+                    if file.tell() > self._target.most_bytes and (together, most) != (1, 1):
+                        together, most = (together // 2, most) if together > 1 else (1, most // 2)
+                        continue
+                    file.seek(0)
+                    taken = self._target.take_in(file)
+            for chat in taken:
+                before = sums.get(chat.chat_id, TakenChat(chat_id=chat.chat_id))
+                sums[chat.chat_id] = msgspec.structs.replace(
+                    chat, events=before.events + chat.events, messages=before.messages + chat.messages
+                )
+            # Those that do not come, and those of which nothing did, are for the next pull.
+            going_on = [
+                each.chat_id for each in taken if each.events and sums[each.chat_id].events < chats[each.chat_id].events
+            ]
+            heads: dict[str, tuple[int, str]] = self._target.heads(going_on) if going_on else {}
+            left = {chat_id: known for chat_id, known in left.items() if chat_id not in part}
+            for chat_id, (version, _) in heads.items():
+                known = version - chats[chat_id].theirs.first_version + 1
+                if known < chats[chat_id].theirs.size:
+                    left[chat_id] = known
+        for chat in sums.values():
+            outcome = "held" if chat.is_held else chats[chat.chat_id].outcome if chat.why is None else "refused"
             yield PulledChat(
-                chat_id=chat.chat_id, outcome=outcome, events=chat.added, messages=messages[chat.chat_id], tip=tip
+                chat_id=chat.chat_id,
+                outcome=outcome,
+                events=chat.events,
+                messages=chat.messages,
+                tip=chats[chat.chat_id].theirs.hash,
+                why=chat.why,
             )
 
-    def _settle(self, source: PullSource, name: str, chat_id: str, difference: _Difference) -> PulledChat | None:
-        """Delete a chat, or merge what both ledgers went on with; None where nothing was to be done."""
-        pulled = PulledChat(chat_id=chat_id, outcome=difference.outcome, tip=difference.tip)
-        if difference.outcome == "left":
-            return pulled
-        theirs: ImportedChat | None = None
-        if difference.outcome != "deleted":
-            try:
-                # Before anything is deleted here: the other side may not answer.
-                theirs = source.export_chat(chat_id)
-            except ChatNotFoundError:  # deleted meanwhile
-                return None
-        if difference.outcome != "merged":
-            try:
-                self.delete_chat(chat_id)
-            except HeldError:
-                return replace(pulled, outcome="held")
-        if theirs is None:
-            return pulled
-        branches = theirs.branches
-        if difference.outcome == "merged":
-            with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-                branches = _branches_of(snapshot.chat(chat_id), theirs, name)
-        result = self._import(replace(theirs, branches=branches), "skip")
-        redacted = self._redact_as(theirs)
-        if not redacted and result == ImportResult(chat_id=chat_id):
+    def _settle(self, chat_id: str, difference: _Difference) -> PulledChat | None:
+        """Bring a chat that cannot be continued by events; None where nothing was to be done."""
+        theirs = difference.theirs
+        if difference.outcome not in _SETTLED:
+            return PulledChat(chat_id=chat_id, outcome=difference.outcome, tip=theirs.hash)
+        settlement = Settlement(
+            chat_id=chat_id,
+            outcome=difference.outcome,  # type: ignore[arg-type]  # as was asked above
+            name=self._name,
+            tip=theirs.hash,
+            ended=theirs.ended,
+        )
+        try:
+            pulled = self._settle_since(settlement, difference.since)
+        except ChatNotFoundError:  # deleted meanwhile
             return None
-        return replace(pulled, messages=result.messages_added, branches=tuple(branch.name for branch in branches))
+        except MessageNotFoundError as error:
+            return PulledChat(chat_id=chat_id, outcome="refused", tip=theirs.hash, why=str(error))
+        if difference.outcome == "merged" and (pulled is None or pulled.outcome == "merged"):
+            here = self._target.heads([chat_id]).get(chat_id)
+            self._merges.keep(chat_id, _Merge.of((theirs.version, theirs.hash), here))
+        else:
+            self._merges.keep(chat_id, None)
+        return pulled
 
-    def _redact_as(self, theirs: ImportedChat) -> bool:
-        """Redact the messages that were redacted there; whether there were any that were not here."""
-        kept: dict[str, Any] = {}
-        by_reason: dict[tuple[str | None, RedactionCause], list[str]] = {}
-        with self._store.snapshot(ChatsToRead(theirs.id)) as snapshot:
-            chat = snapshot.chat(theirs.id)
-            for message in theirs.messages:
-                redaction = redaction_in(message.notes)
-                ours = None if redaction is None else chat.message(message.id)
-                if redaction is not None and ours is not None and ours.redacted is None:
-                    kept[message.id] = message.data
-                    by_reason.setdefault((redaction.reason, redaction.cause), []).append(message.id)
-        for (reason, cause), ids in by_reason.items():
-            redact_messages(
-                self._store, ids, lambda message: kept.get(message.id), reason=reason, cause=cause, copies=False
-            )
-        return bool(kept)
+    def _settle_since(self, settlement: Settlement, since: int) -> PulledChat | None:
+        if settlement.outcome == "deleted":
+            return self._target.settle(settlement, None)
+        # Read before anything is deleted: the other side may not answer.
+        theirs: ImportedChat = self._source.export_chat(settlement.chat_id, since)
+        try:
+            return self._target.settle(settlement, theirs)
+        except MessageNotFoundError:
+            if not since:
+                raise
+            return self._target.settle(settlement, self._source.export_chat(settlement.chat_id))
 
 
-def _difference(here: PullSource, there: PullSource, chat_id: str) -> _Difference | None:
+def _planned(differing: dict[str, _Difference]) -> Iterator[PulledChat]:
+    for chat_id, (outcome, theirs, _, events, _) in differing.items():
+        yield PulledChat(chat_id=chat_id, outcome=outcome, events=events, tip=theirs.hash)
+
+
+class _Merge(NamedTuple):
+    """The last events of a chat at both ends, by the beginning of their hashes, when what one end had was merged into the other."""
+
+    version: int
+    theirs: str
+    ours: str
+
+    @classmethod
+    def of(cls, theirs: tuple[int, str] | None, ours: tuple[int, str] | None) -> "_Merge | None":
+        """The one that two heads would make; None where one of them is missing."""
+        return None if theirs is None or ours is None else cls(theirs[0], theirs[1][:_DIGITS], ours[1][:_DIGITS])
+
+
+class _Merges:
+    """
+    The merges of one ledger into another, beside the log of one of them: a chat that is as a merge left it is not read again.
+
+    Nothing but time is lost with them, so that they are no events. They lie in a few places, of which a pull reads those of the
+    chats that differ.
+    """
+
+    def __init__(self, log: LedgerLog, ends: str) -> None:
+        self._log, self._ends = log, ends
+        self._marks: dict[str, Bookmark | None] = {}
+        self._merges: dict[str, dict[str, _Merge]] = {}
+        self._changed = set[str]()
+
+    def get(self, chat_id: str) -> _Merge | None:
+        """Return the last one of a chat."""
+        place, key = self._at(chat_id)
+        return self._in(place).get(key)
+
+    def keep(self, chat_id: str, merge: _Merge | None) -> None:
+        """Keep the last one of a chat; None for none."""
+        place, key = self._at(chat_id)
+        merges = self._in(place)
+        if merges.get(key) == merge:
+            return
+        self._changed.add(place)
+        if merge is None:
+            del merges[key]
+        else:
+            merges[key] = merge
+
+    def save(self) -> None:
+        """Write what was changed."""
+        for place in self._changed:
+            mark = self._marks[place]
+            with suppress(LostRaceError):  # another pull between the two, whose merges are as true
+                self._log.save_bookmark(
+                    Bookmark(
+                        name=place,
+                        index=0,
+                        count=0,
+                        position=0,
+                        holder=msgspec.json.encode(self._merges[place]).decode(),
+                        log_id=self._log.identity,
+                        saved_at=clock_ms(),
+                        revision=0 if mark is None else mark.revision,
+                    )
+                )
+
+    def _at(self, chat_id: str) -> tuple[str, str]:
+        digest = sha256(f"{self._ends} {chat_id}".encode()).hexdigest()
+        ends = sha256(self._ends.encode()).hexdigest()[:_DIGITS]
+        return f"chatledger:merges:{ends}:{digest[:2]}", digest[2:_DIGITS]
+
+    def _in(self, place: str) -> dict[str, _Merge]:
+        if place not in self._merges:
+            mark = self._marks[place] = self._log.load_bookmark(bookmark_key(place, 0, 0))
+            self._merges[place] = {} if mark is None else msgspec.json.decode(mark.holder, type=dict[str, _Merge])
+        return self._merges[place]
+
+
+def _difference(here: PullTarget, there: PullSource, chat_id: str, merged: _Merge | None) -> _Difference | None:
     """Say how a chat of another ledger differs; None where this one has all of it."""
     ours = here.standing(chat_id, 0)
-    theirs = there.standing(chat_id, ours.version)
-    began, tip = ours.began, theirs.hash
+    theirs = there.standing(chat_id, ours.version if merged is None else merged.version)
+    began = ours.began
     if theirs.began is None:
         # A chat that was begun here after that is another one.
-        return _Difference("deleted", tip) if began is not None and began <= theirs.ended else None
+        return _Difference("deleted", theirs) if began is not None and _is_over(began, ours, theirs) else None
+    if merged is not None and began is not None and (theirs.hash_there or "").startswith(merged.theirs):
+        return _Difference("merged", theirs, since=merged.version)
     goes_on = ours.version > 0 and theirs.hash_there == ours.hash
-    if began is None:
+    if began is None and (goes_on or not ours.version):
         # Of one that was deleted and begun anew the first event is the tombstone.
-        is_left = ours.version > 0 and not goes_on
-        return _Difference("left", tip) if is_left else _Difference("new", tip, events=theirs.size)
+        return _Difference("new", theirs, events=theirs.size)
     if goes_on:
         known = ours.version - theirs.first_version + 1
-        return _Difference("continued", tip, known, theirs.size - known) if known < theirs.size else None
-    if here.standing(chat_id, theirs.version).hash_there == tip:
+        return _Difference("continued", theirs, known, theirs.size - known) if known < theirs.size else None
+    if began is None:
+        return _Difference("left" if _is_over(theirs.began, theirs, ours) else "new", theirs)
+    if here.standing(chat_id, theirs.version).hash_there == theirs.hash:
         return None
-    if began != theirs.began and theirs.ended >= began:
-        return _Difference("replaced", tip)
-    return _Difference("left" if began != theirs.began and ours.ended >= theirs.began else "merged", tip)
+    if began != theirs.began:
+        if _is_over(began, ours, theirs):
+            return _Difference("replaced", theirs)
+        if _is_over(theirs.began, theirs, ours):
+            return _Difference("left", theirs)
+    return _Difference("merged", theirs)
 
 
-def _heads_in(snapshot: LedgerSnapshot, chat_ids: Iterable[str]) -> dict[str, tuple[int, str]]:
-    heads: dict[str, tuple[int, str]] = {}
-    for chat_id in chat_ids:
-        record = snapshot.chat(chat_id).record
-        if record is not None:
-            heads[chat_id] = (record.head.version, record.head.hash.hex())
-    return heads
-
-
-def _branches_of(ours: IndexedChat, theirs: ImportedChat, name: str) -> tuple[ImportedBranch, ...]:
-    """Return the branches of a chat that say here what the other ledger goes on with, under the names that they get here."""
-    parents = {message.id: message.parent_id for message in theirs.messages}
-    heads = [branch.head_message_id for branch in ours.branches() if branch.head_message_id is not None]
-    branches: list[ImportedBranch] = []
-    for branch in theirs.branches:
-        head = branch.head_message_id
-        if head is None or (ours.has_message(head) and any(ours.is_ancestor(head, at) for at in heads)):
-            continue
-        line: set[str | None] = {None}
-        at: str | None = head
-        while at is not None:
-            line.add(at)
-            at = parents.get(at)
-        numbered = (f"{name}/{branch.name}-{number}" for number in count(2))
-        taken = {each.name for each in branches}
-        for free in chain([branch.name, f"{name}/{branch.name}"], numbered):
-            existing = ours.branch(free)
-            if free not in taken and (existing is None or existing.head_message_id in line):
-                branches.append(replace(branch, name=free, id=None, is_active=False))
-                break
-    return tuple(branches)
+def _is_over(began: int, standing: ChatStanding, other: ChatStanding) -> bool:
+    """Whether the other ledger knows of a deletion of a chat that began then, of which the one that has it does not know."""
+    return began <= other.ended and standing.ended < other.ended

@@ -22,6 +22,7 @@ from .persons import PersonMethods
 from .port import LedgerPart, StorePort
 from .redactions import RedactionMethods
 from .regenerations import RegenerationMethods
+from .remotes import RemoteMethods
 from .replays import ReplayMethods
 from .retention import RetentionMethods
 from .rows import RowMethods
@@ -60,6 +61,7 @@ class LedgerMethods(
     LogMethods,
     PersonMethods,
     HoldMethods,
+    RemoteMethods,
     RetentionMethods,
     BackupMethods,
 ):

@@ -26,6 +26,7 @@ from chatledger.domain.errors import (
     LogUnavailableError,
     PayloadTooLargeError,
 )
+from chatledger.domain.holds import is_destroying
 from chatledger.domain.limits import MAX_COMMIT_EVENTS
 from chatledger.domain.log.codec import EncodedEvent, encode_events
 from chatledger.projections.index import Index
@@ -130,20 +131,25 @@ class Adoption(NamedTuple):
     Args:
         stream, streams, key: As of a `Command`.
         take: Returns the events that follow a state of the stream, none where it has them.
+        view: As of a `Command`.
     """
 
     stream: str
     streams: StreamKind[Any]
     key: str
     take: Callable[[Any], Sequence[EncodedEvent]]
+    view: View | None = None
     kind: None = None
 
     def decided(self, snapshot: Snapshot, limits: EventLimits) -> Decided:
         """Return what is to be written, and where."""
         position = snapshot.state.position
         try:
-            state = snapshot.stream(self.streams, self.key)
+            state = (snapshot if self.view is None else self.view(snapshot)).stream(self.streams, self.key)
             encoded = self.take(state)
+            bodies = [event.event.body for event in encoded]
+            if any(map(is_destroying, bodies)):
+                under_holds(snapshot, state, self.key, bodies)
             largest = max((len(event.state) for event in encoded), default=0)
             if largest > limits.event_bytes:
                 raise PayloadTooLargeError(self.stream, size_bytes=largest, limit_bytes=limits.event_bytes)

@@ -218,17 +218,26 @@ class Store:
         command = Command(streams.stream_of(key), streams, key, decide, kind, view)
         return self._carry_out(command, time.monotonic() + timeout_s)
 
-    def adopt(self, streams: StreamKind[R], key: str, take: Callable[[R], Sequence[EncodedEvent]]) -> list[Recorded]:
+    def adopt(
+        self,
+        streams: StreamKind[R],
+        key: str,
+        take: Callable[[R], Sequence[EncodedEvent]],
+        *,
+        view: View | None = None,
+    ) -> list[Recorded]:
         """
         Write events of another log as they are, again while others write to the stream in between; return those that were written.
 
-        `take` is a pure function of the stream's state, and returns those that follow it. They were checked: what they say is applied.
+        `take` is a pure function of the stream's state, as `view` shows it, and returns those that follow it. They were checked: what
+        they say is applied.
 
         Raises:
+            HeldError: They destroy what a legal hold keeps here.
             ChatledgerError: What `take` says, or as `execute`.
         """
         self.check_open()
-        return self._carry_out(Adoption(streams.stream_of(key), streams, key, take), time.monotonic() + RETRY_S)
+        return self._carry_out(Adoption(streams.stream_of(key), streams, key, take, view), time.monotonic() + RETRY_S)
 
     def begin(
         self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]], *, view: View | None = None

@@ -7,6 +7,7 @@ from chatledger.domain.proof.erasure_report import ErasedStream, ErasureReport, 
 from chatledger.domain.proof.excerpt import Excerpt, ExcerptEvent, ExcerptStanding
 from chatledger.domain.proof.growth import GrowthProof
 from chatledger.domain.proof.verification import Verification
+from chatledger.domain.remotes import Remote
 from chatledger.domain.retention import RetentionRule
 from chatledger.infra.admin.backups import check_backup, restore
 from chatledger.infra.admin.doctor.account import CorrectedEvent, KeptEvents, LostData, LostEvents, Repair
@@ -15,11 +16,12 @@ from chatledger.infra.admin.doctor.diagnosing import diagnose
 from chatledger.infra.admin.doctor.removing import give_up
 from chatledger.infra.admin.doctor.repairing import repair
 from chatledger.infra.admin.replicas import ReplicaDamage, ReplicaSetAside, compare_replicas, set_replica_aside
-from chatledger.infra.exchange.remote import RemoteLedger
+from chatledger.infra.exchange.remote import RemoteLedger, open_remote
 from chatledger.infra.ledger.bundles import AdoptedChat, check_bundle
+from chatledger.infra.ledger.peers import PulledChat
 from chatledger.infra.ledger.persons import check_receipt
 from chatledger.infra.ledger.proof import check_excerpt
-from chatledger.infra.ledger.sync import PulledChat, PullReport
+from chatledger.infra.ledger.sync import PullReport
 from chatledger.infra.log.nats_server.launcher import ServerBinary
 from chatledger.infra.store.backup.manifest import Backup
 from chatledger.infra.store.quarantine import QuarantinedStream
@@ -49,6 +51,7 @@ __all__ = [
     "PullReport",
     "PulledChat",
     "QuarantinedStream",
+    "Remote",
     "RemoteLedger",
     "Repair",
     "ReplicaDamage",
@@ -63,6 +66,7 @@ __all__ = [
     "compare_replicas",
     "diagnose",
     "give_up",
+    "open_remote",
     "repair",
     "restore",
     "set_replica_aside",

@@ -60,6 +60,7 @@ VERBS: Final = {
     "check-proof": "proofs",
     "check-receipt": "proofs",
     "bundle": "bundles",
+    "remote": "travel",
     "pull": "travel",
     "push": "travel",
     "sync": "travel",

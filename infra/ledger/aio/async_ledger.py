@@ -271,6 +271,10 @@ class AsyncLedger(AwaitedReads):
     set_retention = awaited(Ledger.set_retention)
     remove_retention = awaited(Ledger.remove_retention)
     retention = awaited(Ledger.retention)
+    add_remote = awaited(Ledger.add_remote)
+    remove_remote = awaited(Ledger.remove_remote)
+    remotes = awaited(Ledger.remotes)
+    remote = awaited(Ledger.remote)
 
     append = append
     add_messages = awaited(Ledger.add_messages)
@@ -351,6 +355,7 @@ class AsyncLedger(AwaitedReads):
     bundle = awaited(Ledger.bundle)
     import_bundle = awaited(Ledger.import_bundle)
     pull = awaited(Ledger.pull)
+    push = awaited(Ledger.push)
     backup = awaited(Ledger.backup)
 
     context = staticmethod(Ledger.context)

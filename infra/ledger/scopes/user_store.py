@@ -10,6 +10,8 @@ import msgspec
 
 from chatledger.domain.chat.events import MEMBER_BODIES, Recorded, StreamDeleted
 from chatledger.domain.chat.members import User
+from chatledger.domain.errors import AccessDeniedError
+from chatledger.domain.log.codec import EncodedEvent
 from chatledger.domain.log.shares import owner_named
 from chatledger.domain.log.tombstones import is_member_of_deleted, is_owner_of_deleted
 from chatledger.domain.versioned.keys import thread_stream
@@ -274,6 +276,29 @@ class UserStore(UserRefusals):
         with acting_unless_named(self._user.id):
             permitted = self._permitted(streams, decide)
             return self._whole.execute(streams, key, permitted, kind=kind, timeout_s=timeout_s, view=self._view)
+
+    def adopt(self, streams: StreamKind[R], key: str, take: Callable[[R], Sequence[EncodedEvent]]) -> list[Recorded]:
+        """
+        Write events of another log as they are, where the user may write them.
+
+        Raises:
+            AccessDeniedError: As `execute`, or an event says that somebody else did it.
+            AlreadyExistsError: It would use an id that is taken.
+        """
+
+        def permitted(state: R) -> Sequence[EncodedEvent]:
+            events = take(state)
+            streams.permitted(state, [encoded.event.body for encoded in events], self._user)
+            for encoded in events:
+                if encoded.event.actor not in {None, self._user.id}:
+                    msg = (
+                        f"event {encoded.event.originator_version} of {state.name} is by somebody else, as whom this user cannot act; "
+                        "whoever may write as everybody can bring it"
+                    )
+                    raise AccessDeniedError(msg)
+            return events
+
+        return self._whole.adopt(streams, key, permitted, view=self._view)
 
     def begin(
         self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]

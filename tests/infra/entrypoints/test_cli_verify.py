@@ -201,4 +201,34 @@ def test_chats_travel(file: SqliteFile, tmp_path: Path) -> None:
     assert "no ledger" in fails(1, *place, "pull", tmp_path / "absent")
     assert "all users" in fails(2, *place, "--as-user", "ada", "pull", str(other))
     assert "does not answer" in fails(1, "pull", "http://127.0.0.1:9", at=other)
-    assert "only pulled from" in fails(2, *place, "push", "http://127.0.0.1:9")
+    assert "does not answer" in fails(1, *place, "push", "http://127.0.0.1:9")
+
+
+def test_other_ledgers_have_names(file: SqliteFile, tmp_path: Path) -> None:
+    """The names are those of branches; a bundle is pulled from as a ledger is."""
+    place, other = ("--location", file.location), tmp_path / "office"
+    assert at(file, "push", other, "a", "b")[0] == 0
+    assert ask("remote", "add", "home", file.location, "--own-name", "work", at=other)["name"] == "home"
+    assert "home" in run("remote", "list", at=other).stdout
+    with chatledger.open(file.location) as here, chatledger.open(other) as there:
+        here.append("a", [user("here")])
+        there.append("a", [user("there")])
+    assert run("sync", "home", at=other).exit_code == 0
+    for ledger in (file.location, other):
+        with chatledger.open(ledger) as opened:
+            names = {branch.name for branch in opened.list_branches("a")}
+            assert names & {"home/main", "work/main"} == {"home/main" if ledger is other else "work/main"}
+    bundle = tmp_path / "b.clb"
+    assert at(file, "bundle", "create", "b", "-o", bundle)[0] == 0
+    with chatledger.open(other) as there:
+        there.delete_chat("a")
+        there.append("b", [user("there", id="on")])
+    assert [chat["outcome"] for chat in ask("pull", str(bundle), "b", at=other)["pulled"]["chats"]] == []
+    assert run("pull", str(bundle), "--name", "x", at=tmp_path / "third").stdout.startswith(
+        "pulled: 1 chat compared, 1 d"
+    )
+    assert "only pulled from" in fails(2, *place, "push", str(bundle))
+    assert "secret" in fails(1, *place, "remote", "add", "x", "nats://ada:pw@host/office")
+    assert ask("remote", "remove", "home", at=other) == {"removed": True}
+    assert ask("remote", "remove", "home", at=other) == {"removed": False}
+    assert "no ledger" in fails(1, *place, "pull", "home")

@@ -1,20 +1,32 @@
 """A ledger behind a server is pulled from: as one that is open here, and no more than its key may see."""
 
 from collections.abc import Iterator, Mapping
+from io import BytesIO
 
 import pytest
+from msgspec.structs import replace
 from tests.support.http_world import serving
 
 import chatledger
 from chatledger import Ledger, assistant, user
-from chatledger.admin import RemoteLedger
-from chatledger.errors import AccessDeniedError, ConfigurationError, InvalidValueError, LogUnavailableError
+from chatledger.admin import PullReport, RemoteLedger
+from chatledger.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    InvalidValueError,
+    LogUnavailableError,
+    MessageNotFoundError,
+)
+from chatledger.infra.exchange import remote as remote_module
+from chatledger.infra.ledger.peers import Settlement
 from chatledger.server import Principal, create_app
 
 LARGE = "leeks " * 60_000
 PEOPLE = {
     "Bearer of-ada": Principal(user_id="ada", scopes=frozenset({"read"})),
     "Bearer of-all": Principal(scopes=frozenset({"read"})),
+    "Bearer ada-writes": Principal(user_id="ada", scopes=frozenset({"write"})),
+    "Bearer all-write": Principal(scopes=frozenset({"write"})),
 }
 
 
@@ -92,3 +104,131 @@ def test_what_goes_wrong_is_said(url: str, office: Ledger) -> None:
         RemoteLedger("nats://host/x")
     with pytest.raises(InvalidValueError, match="same ledger"):
         office.pull(RemoteLedger(url, key="of-all"), name="office")
+
+
+def told(report: PullReport) -> dict[str, str]:
+    return {chat.chat_id: chat.outcome for chat in report.chats}
+
+
+def hashes(ledger: Ledger, chat_id: str) -> list[bytes]:
+    return [event.hash for event in ledger.history(chat_id)]
+
+
+def test_it_is_pushed_to_like_one_that_is_open(office: Ledger, url: str) -> None:
+    remote = RemoteLedger(url, key="all-write")
+    with chatledger.open("memory:") as laptop:
+        laptop.pull(remote, name="office")
+        laptop.create_chat("new one", "eve")
+        laptop.append("new one", [user(LARGE, id="n1")])
+        laptop.append("of ben/1", [user("l", id="l1")])
+        laptop.append("trip", [user("l", id="l2")])
+        office.append("trip", [user("o", id="o1")])
+        planned = laptop.push(remote, name="laptop", dry_run=True)
+        pushed = laptop.push(remote, name="laptop")
+        assert told(planned) == told(pushed) == {"new one": "new", "of ben/1": "continued", "trip": "merged"}
+        for chat_id in ("new one", "of ben/1"):
+            assert hashes(laptop, chat_id) == hashes(office, chat_id)
+        assert office.get_message("n1") == laptop.get_message("n1")
+        assert {branch.name: branch.head_message_id for branch in office.list_branches("trip")} == {
+            "main": "o1",
+            "laptop/main": "l2",
+        }
+        assert laptop.push(remote, name="laptop").chats == ()
+        laptop.append("trip", [user("l", id="l3")])
+        laptop.redact("m1")
+        laptop.delete_chat("new one")
+        laptop.delete_chat("of ben/1")
+        laptop.create_chat("of ben/1", "ben", title="Anew")
+        office.append("of ben/1", [user("o", id="o2")])
+        assert told(laptop.push(remote, name="laptop")) == {
+            "new one": "deleted",
+            "of ben/1": "replaced",
+            "trip": "merged",
+        }
+        assert office.get_chat("new one") is None
+        assert [chat.title for chat in office.list_chats(user_id="ben")] == ["Anew"]
+        redacted = office.get_message("m1")
+        assert redacted is not None
+        assert redacted.redacted is not None
+        assert laptop.push(remote, name="laptop").chats == ()
+        office.verify()
+
+
+def test_what_the_key_may_not_write_is_named_and_the_rest_comes(office: Ledger, url: str) -> None:
+    """A user writes what is the user's, in the user's name; what others have is not shown, and their ids are taken."""
+    office.create_chat("read", "ben", members={"ada": "reader"})
+    office.append("read", [user("b", id="b2")])
+    office.create_chat("written", "ben", members={"ada": "writer"})
+    office.append("written", [user("b", id="b3")])
+    remote = RemoteLedger(url, key="ada-writes")
+    with chatledger.open("memory:") as laptop:
+        laptop.pull(remote, name="office")
+        for chat_id in ("trip", "read", "written"):
+            laptop.append(chat_id, [user("l", id=f"of {chat_id}")])
+        laptop.create_chat("of ben/1", "ada")
+        laptop.create_chat("mine", "ada")
+        laptop.create_chat("evil", "ben")
+        laptop.create_chat("forged", "ada")
+        with laptop.context(actor="ben"):
+            laptop.append("forged", [user("I, Ben, owe ada 100", id="f1")])
+        pushed = laptop.push(remote, name="laptop")
+        assert told(pushed) == {
+            "evil": "refused",
+            "forged": "refused",
+            "mine": "new",
+            "of ben/1": "refused",
+            "read": "refused",
+            "trip": "continued",
+            "written": "continued",
+        }
+        why = {chat.chat_id: str(chat.why) for chat in pushed.chats}
+        assert "another user" in why["evil"]
+        assert "somebody else" in why["forged"]
+        assert "reader" in why["read"]
+        assert hashes(office, "written") == hashes(laptop, "written")
+        assert [message.id for message in office.get_messages("read")] == ["b2"]
+        assert office.get_chat("evil") is None
+        laptop.delete_chat("written")
+        office.append("written", [user("o", id="o9")])
+        laptop.redact("of trip")
+        office.append("trip", [user("o", id="o8")])
+        pushed = laptop.push(remote, name="laptop", chat_ids=["written", "trip"])
+        assert told(pushed) == {"trip": "merged", "written": "refused"}
+        assert office.get_chat("written") is not None
+    with chatledger.open("memory:") as laptop:
+        laptop.create_chat("a", "ada")
+        with pytest.raises(AccessDeniedError, match="403"):
+            laptop.push(RemoteLedger(url, key="of-ada"), name="laptop")
+
+
+def test_a_bundle_that_is_too_large_for_a_request_is_split(
+    office: Ledger, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = RemoteLedger(url, key="all-write")
+    monkeypatch.setattr(remote_module, "_MOST_BYTES", 1_500)
+    with chatledger.open("memory:") as laptop:
+        for number in range(3):
+            laptop.create_chat(f"chat {number}", "ada")
+            for place in range(4):
+                laptop.append(f"chat {number}", [user("leeks", id=f"{number}-{place}")])
+        pushed = laptop.push(remote, name="laptop")
+        assert [(chat.events, chat.messages) for chat in pushed.chats if chat.outcome == "new"] == [(5, 4)] * 3
+        assert all(hashes(office, f"chat {number}") == hashes(laptop, f"chat {number}") for number in range(3))
+
+
+def test_a_server_takes_nothing_that_does_not_hold(office: Ledger, url: str) -> None:
+    remote = RemoteLedger(url, key="all-write")
+    settlement = Settlement(chat_id="trip", outcome="merged", name="laptop", tip="", ended=0)
+    with pytest.raises(InvalidValueError, match="422"):
+        remote.take_in(BytesIO(b"chatledger-bundle/1\n"))
+    with pytest.raises(InvalidValueError, match="does not say"):
+        remote.settle(settlement, office.export_chat("of ben/1"))
+    with pytest.raises(InvalidValueError, match="does not say"):
+        remote.settle(settlement, None)
+    whole = office.export_chat("trip")
+    (message,) = (replace(message, id="z", parent_id="y") for message in whole.messages[:1])
+    stranger = replace(whole, messages=(message,), branches=(replace(whole.branches[0], head_message_id="z"),))
+    with pytest.raises(MessageNotFoundError):
+        remote.settle(settlement, stranger)
+    with chatledger.open("memory:") as laptop, pytest.raises(InvalidValueError, match="open ledger"):
+        laptop.push("sqlite:///office.db", name="laptop")  # type: ignore[arg-type]

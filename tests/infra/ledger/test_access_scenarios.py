@@ -106,6 +106,9 @@ def test_what_concerns_everybody_is_refused(whole: Ledger) -> None:
         ("set_retention", lambda: bob.set_retention("all", keep_days=1)),
         ("remove_retention", lambda: bob.remove_retention("all")),
         ("retention", bob.retention),
+        ("add_remote", lambda: bob.add_remote("office", "./office")),
+        ("remove_remote", lambda: bob.remove_remote("office")),
+        ("remotes", bob.remotes),
     ]
     for name, refused in calls:
         with pytest.raises(
@@ -131,6 +134,10 @@ def test_every_method_was_thought_about() -> None:
         "set_retention",
         "remove_retention",
         "retention",
+        "add_remote",
+        "remove_remote",
+        "remotes",
+        "remote",
     }
     of_nobody = {
         *["close", "context", "for_user", "get_position", "last_position", "location", "position", "sync", "wait"]
@@ -144,7 +151,7 @@ def test_every_method_was_thought_about() -> None:
     tested_in_erasures = {"erasures", "wait_erased"}
     tested_in_proofs = {"prove_growth", "still_valid"}
     tested_in_bundles = {"bundle", "import_bundle"}
-    tested_in_pulls = {"pull"}
+    tested_in_pulls = {"pull", "push"}
     tested_in_replays = {"replay", "compare", "bisect"}
     tested_with_threads = {"list_threads", "count_threads"}
     tested_in_meaning = {"embed_pending"}

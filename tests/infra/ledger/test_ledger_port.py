@@ -49,6 +49,7 @@ def nothing(state: object, now: int) -> list[Body]:
 
 
 CALLS: dict[str, Callable[[StorePort], Any]] = {
+    "adopt": lambda store: store.adopt(CHATS, "own", lambda _state: []),
     "begin": lambda store: [end() for end in store.begin(CHATS, [("own", nothing)])],
     "catch_up": lambda store: store.catch_up(None, 1.0),
     "check_open": lambda store: store.check_open(),

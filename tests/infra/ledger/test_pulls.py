@@ -1,11 +1,12 @@
 """Pulls: what one ledger has and another lacks, taken over event by event, or merged where both went on; all come to have the same."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from itertools import count, permutations
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,10 +21,10 @@ from chatledger.errors import (
     ChatledgerError,
     InvalidValueError,
     LogUnavailableError,
-    MessageConflictError,
 )
-from chatledger.importers import ImportedChat
-from chatledger.infra.ledger.sync import LedgerSource
+from chatledger.importers import ImportedBranch, ImportedChat
+from chatledger.infra.ledger import sync
+from chatledger.infra.ledger.peers import ChatStanding, LedgerPeer, Settlement
 
 LARGE = "leeks " * 60_000
 
@@ -189,10 +190,10 @@ def test_a_chat_of_the_same_id_that_was_begun_after_the_deletion_is_another_one(
     assert (office.pull(laptop, name="laptop").chats, laptop.pull(office, name="office").chats) == ((), ())
 
 
-class _Unreachable(LedgerSource):
+class _Unreachable(LedgerPeer):
     """A ledger whose chats cannot be read any more."""
 
-    def export_chat(self, chat_id: str) -> ImportedChat:
+    def export_chat(self, chat_id: str, after: int = 0) -> ImportedChat:
         raise LogUnavailableError(chat_id)
 
 
@@ -243,13 +244,132 @@ def test_a_ledger_does_not_pull_from_itself_or_without_a_name(laptop: Ledger, of
         office.pull("sqlite:///laptop.db", name="laptop")  # type: ignore[arg-type]
 
 
-def test_a_message_that_another_chat_has_is_refused(laptop: Ledger) -> None:
+def test_a_chat_that_cannot_be_here_is_named_and_the_others_come(laptop: Ledger) -> None:
+    """The whole pull failed, each time again, because of one chat."""
+    laptop.create_chat("other", "ada")
     with chatledger.open("memory:") as office:
         office.create_chat("else", "ada")
         office.append("else", [user("mine", id="m2")])
-        with pytest.raises(MessageConflictError, match="m2"):
-            office.pull(laptop, name="laptop")
+        pulled = office.pull(laptop, name="laptop")
+        assert outcomes(pulled) == {"other": "new", "trip": "refused"}
+        assert "m2" in str(pulled.chats[1].why)
         assert office.get_chat("trip") is None
+        office.delete_chat("else")
+        assert outcomes(office.pull(laptop, name="laptop")) == {"trip": "new"}
+
+
+def test_what_is_held_here_is_not_redacted_or_deleted_by_a_pull(laptop: Ledger, office: Ledger) -> None:
+    """An error said that nothing was redacted, and the chats after it did not come. Events that delete came though it was held."""
+    laptop.redact("m1", reason="a card")
+    laptop.create_chat("zoo", "ada")
+    office.append("trip", [user("o", id="o1")])
+    office.hold("user", "ada", reason="a case")
+    pulled = office.pull(laptop, name="laptop")
+    assert outcomes(pulled) == {"trip": "held", "zoo": "new"}
+    assert "put on its owner" in str(pulled.chats[0].why)
+    assert message_of(office, "m1").text == "Where?"
+    laptop.delete_chat("zoo")
+    assert outcomes(office.pull(laptop, name="laptop")) == {"trip": "held", "zoo": "held"}
+    assert office.get_chat("zoo") is not None
+    assert office.verify().broken_holds == ()
+    office.release("user", "ada")
+    assert outcomes(office.pull(laptop, name="laptop")) == {"trip": "merged", "zoo": "deleted"}
+    assert message_of(office, "m1").redacted is not None
+
+
+def test_a_pull_that_was_killed_after_a_deletion_brings_what_takes_its_place(laptop: Ledger, office: Ledger) -> None:
+    """It had deleted the chat as of now, which was after the other had begun: for ever, and everywhere."""
+    with chatledger.open("memory:") as phone:
+        laptop.delete_chat("trip")
+        laptop.create_chat("trip", "ada", title="Anew")
+        laptop.append("trip", [user("again", id="n1")])
+        phone.pull(laptop, name="laptop")
+        ended = LedgerPeer(laptop).standing("trip", 0).ended
+        office.append("trip", [user("o", id="o1")])
+        half = Settlement(chat_id="trip", outcome="deleted", name="laptop", tip="", ended=ended)
+        assert LedgerPeer(office).settle(half, None) is not None
+        assert office.get_chat("trip") is None
+        assert phone.pull(office, name="office").chats == ()
+        assert outcomes(office.pull(laptop, name="laptop")) == {"trip": "new"}
+        for ledger in (office, phone):
+            assert [message.id for message in ledger.get_messages("trip")] == ["n1"]
+        assert phone.pull(office, name="office").chats == ()
+        office.verify()
+
+
+class _Watched(LedgerPeer):
+    """A ledger that knows what it was asked for, and that a link to it breaks after some bundles."""
+
+    def __init__(self, ledger: Ledger, bundles: int = 1_000) -> None:
+        super().__init__(ledger)
+        self.standings: list[str] = []
+        self.exported: list[list[str]] = []
+        self._left = bundles
+
+    def standing(self, chat_id: str, version: int) -> ChatStanding:
+        self.standings.append(chat_id)
+        return super().standing(chat_id, version)
+
+    def export_chat(self, chat_id: str, after: int = 0) -> ImportedChat:
+        chat = super().export_chat(chat_id, after)
+        self.exported.append([message.id for message in chat.messages])
+        return chat
+
+    def write_bundle(self, known: Mapping[str, int], stream: IO[bytes], most: int) -> bool:
+        self._left -= 1
+        if self._left < 0:
+            msg = "the link"
+            raise LogUnavailableError(msg)
+        return super().write_bundle(known, stream, most)
+
+
+def test_of_a_merged_chat_only_what_is_new_is_read(laptop: Ledger, office: Ledger) -> None:
+    """It was read whole each time."""
+    laptop.append("trip", [user("l", id="l1")])
+    office.append("trip", [user("o", id="o1")])
+    office.pull(laptop, name="laptop")
+    watched = _Watched(laptop)
+    assert office.pull(watched, name="laptop").chats == ()
+    assert (watched.standings, watched.exported) == ([], [])
+
+    laptop.append("trip", [user("l", id="l2"), assistant("l", id="l3")])
+    laptop.create_branch("trip", "side", "m1")
+    laptop.append("trip", [user("s", id="s1")], branch="side")
+    laptop.redact("m2")
+    laptop.annotate("trip", "m1", metadata={"seen": True})
+    laptop.record_run("trip", thread_id="t", assistant_id="a", trigger_message_id="l1", run_id="r1")
+    assert outcomes(office.pull(watched, name="laptop")) == {"trip": "merged"}
+    assert watched.exported == [["m1", "m2", "l1", "l2", "l3", "s1"]]
+    laptop.append("trip", [assistant("l", id="l4")])
+    office.pull(watched, name="laptop")
+    assert sorted(watched.exported[1]) == ["l4", "s1"]
+    assert heads(office) == {"main": "o1", "laptop/main": "l4", "side": "s1"}
+    assert message_of(office, "m2").redacted is not None
+    assert [run.run_id for run in office.export_chat("trip").runs] == ["r1"]
+    assert office.pull(watched, name="laptop").chats == ()
+    office.verify()
+
+
+def test_a_long_chat_comes_in_steps_and_goes_on_where_it_was_cut(
+    laptop: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "EVENTS_TOGETHER", 4)
+    for number in range(10):
+        laptop.append("trip", [user("l", id=f"l{number}")])
+    branches = [ImportedBranch(name=f"b{number}", head_message_id="m1") for number in range(9)]
+    exported = laptop.export_chat("trip")
+    laptop.import_chat(msgspec.structs.replace(exported, branches=(*exported.branches, *branches)))  # one commit
+    laptop.update_chat("trip", title="at last")
+    done: list[tuple[int, int]] = []
+    with chatledger.open("memory:") as office:
+        with pytest.raises(LogUnavailableError):
+            office.pull(_Watched(laptop, bundles=2), name="laptop")
+        assert chain(office) == chain(laptop)[:8]
+        (chat,) = office.pull(laptop, name="laptop", progress=lambda *at: done.append(at)).chats
+        assert (chat.outcome, chat.events, chat.messages) == ("continued", 14, 4)
+        assert done == [(0, 1), (1, 1)]
+        assert chain(office) == chain(laptop)
+        office.verify()
 
 
 def test_a_ledger_at_rest_has_no_events_to_pull(tmp_path: Path) -> None:

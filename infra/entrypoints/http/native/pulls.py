@@ -1,6 +1,7 @@
-"""Routes of the ledgers that pull from this one: heads of chats, how far each has come, and events as a bundle."""
+"""Routes of the ledgers that pull from this one and push to it: heads of chats, how far each has come, and events as a bundle."""
 
 from functools import partial
+from io import BytesIO
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Final, cast
 
@@ -8,9 +9,13 @@ import msgspec
 from starlette.background import BackgroundTask
 from starlette.responses import StreamingResponse
 
+from chatledger.domain.errors import ChatNotFoundError, MessageNotFoundError, PayloadTooLargeError
+from chatledger.domain.limits import sought_id
 from chatledger.domain.wire import Value
 
-from ....ledger.sync import IN_MEMORY, ChatStanding, LedgerSource
+from ....exchange.tails import ChatTail, read_tail, written_tail
+from ....ledger.peers import ChatStanding, LedgerPeer, PulledChat, Settlement, TakenChat
+from ....ledger.sync import EVENTS_TOGETHER, IN_MEMORY
 from ..routing import HttpCall, Route
 
 BUNDLE: Final = "application/octet-stream"
@@ -42,7 +47,7 @@ class ChatHeads(Value, frozen=True):
 
 def list_heads(call: HttpCall, body: WantedChats) -> ChatHeads:
     """List where chats end, so that another ledger sees which differ."""
-    source = LedgerSource(call.ledger)
+    source = LedgerPeer(call.ledger)
     return ChatHeads(
         source.identity, [ChatHead(chat_id, *head) for chat_id, head in source.heads(body.chat_ids).items()]
     )
@@ -57,20 +62,26 @@ class WantedVersion(msgspec.Struct, forbid_unknown_fields=True):
 
 def get_standing(call: HttpCall, body: WantedVersion) -> ChatStanding:
     """Say how far a chat has come here, and the hash of its event of that version."""
-    return LedgerSource(call.ledger).standing(body.chat_id, body.version)
+    return LedgerPeer(call.ledger).standing(body.chat_id, body.version)
 
 
-class KnownEvents(msgspec.Struct, forbid_unknown_fields=True):
-    """Numbers of the events of each chat that the other ledger has."""
+class WantedEvents(msgspec.Struct, forbid_unknown_fields=True):
+    """The number of the events of each chat that the other ledger has, and about how many more of each to send."""
 
     known: dict[str, Annotated[int, msgspec.Meta(ge=0)]]
+    most: Annotated[int, msgspec.Meta(ge=1)] = EVENTS_TOGETHER
 
 
-def make_bundle(call: HttpCall, body: KnownEvents) -> Bundle:
+def export_tail(call: HttpCall, body: WantedVersion) -> ChatTail:
+    """Export a conversation with what its events after a version tell of, and the ends of its branches; whole after 0."""
+    return written_tail(LedgerPeer(call.ledger).export_chat(sought_id(body.chat_id, "chat_id"), body.version))
+
+
+def make_bundle(call: HttpCall, body: WantedEvents) -> Bundle:
     """Send the further events of chats as a bundle, which proves itself; nothing where none of the chats has any."""
     file = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - closed after the answer
     try:
-        LedgerSource(call.ledger).write_bundle(body.known, file)
+        LedgerPeer(call.ledger).write_bundle(body.known, file, body.most)
         file.seek(0)
     except BaseException:
         file.close()
@@ -81,10 +92,51 @@ def make_bundle(call: HttpCall, body: KnownEvents) -> Bundle:
     return cast("str", streamed)  # for the reference, which says what is in it
 
 
+class TakenChats(Value, frozen=True):
+    """The chats of a bundle, with what was taken in of each."""
+
+    chats: list[TakenChat]
+
+
+def take_bundle(call: HttpCall, body: bytes) -> TakenChats:
+    """
+    Take in the events of a bundle as they are, where the caller may write them: of each chat all or none.
+
+    The events of a user say of themselves that the user wrote them, or nobody. A bundle that does not hold is refused as a whole.
+    """
+    return TakenChats(LedgerPeer(call.ledger).take_in(BytesIO(body)))
+
+
+class ChatToSettle(msgspec.Struct, forbid_unknown_fields=True):
+    """A chat that cannot be continued by events, and what the other ledger has of it; None where it was deleted."""
+
+    settlement: Settlement
+    chat: ChatTail | None = None
+
+
+class SettledChat(Value, frozen=True):
+    """The outcome, None where nothing was to be done; `lacks` where messages before those that were sent are not here."""
+
+    chat: PulledChat | None
+    lacks: bool = False
+
+
+def settle_chat(call: HttpCall, body: ChatToSettle) -> SettledChat:
+    """Delete a chat as it was deleted elsewhere, or add what another ledger went on with; as far as the caller may."""
+    theirs = None if body.chat is None else read_tail(body.chat, "the body")
+    try:
+        return SettledChat(LedgerPeer(call.ledger).settle(body.settlement, theirs))
+    except MessageNotFoundError:
+        return SettledChat(None, lacks=True)
+
+
 ROUTES: Final = {
     "pulls": [
         Route("POST", "/pulls/heads", list_heads, scope="read"),
         Route("POST", "/pulls/standing", get_standing, scope="read"),
         Route("POST", "/pulls/bundle", make_bundle, scope="read", media_type=BUNDLE),
+        Route("POST", "/pulls/tail", export_tail, scope="read", raises=[ChatNotFoundError]),
+        Route("POST", "/pulls/take", take_bundle, body_type=BUNDLE, raises=[PayloadTooLargeError]),
+        Route("POST", "/pulls/settle", settle_chat, raises=[PayloadTooLargeError]),
     ]
 }

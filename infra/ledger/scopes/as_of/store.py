@@ -21,6 +21,7 @@ from .snapshot import NOTHING_MISSING, WHY, AsOfPoint, AsOfSnapshot, ChatToRepla
 class AsOfRefusals:
     """The members of `StorePort` that a store as of a point refuses: those that write, and those about the present."""
 
+    adopt = refused("adopt", WHY)
     begin = refused("begin", WHY)
     execute = refused("execute", WHY)
     erase_deleted = refused("erase_deleted", WHY)

@@ -113,7 +113,12 @@ BODIES: Final[dict[str, Any]] = {
     "list_heads": {"chat_ids": ["$chat_id"]},
     "get_standing": {"chat_id": "$chat_id", "version": 1},
     "make_bundle": {"known": {"$chat_id": 0}},
+    "export_tail": {"chat_id": "$chat_id", "version": 1},
+    "settle_chat": {
+        "settlement": {"chat_id": "$chat_id", "outcome": "deleted", "name": "x", "tip": "", "ended": 9_000_000_000_000}
+    },
     "import_chats": b"",
+    "take_bundle": b"",
     "sweep": {},
     "put_hold": {"kind": "chat", "id": "$chat_id"},
     "set_retention": {"keep_days": 90},

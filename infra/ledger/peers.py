@@ -1,0 +1,389 @@
+"""Ledgers as the two ends of a pull: what is asked of the one that gives, what of the one that takes, and an open ledger as either."""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, count
+from typing import IO, Any, Final, Literal, Protocol, runtime_checkable
+
+import msgspec
+
+from chatledger.domain.chat.events import (
+    ContentRedacted,
+    MessagesAnnotated,
+    MessagesAppended,
+    RegenerationBegun,
+    RunRecorded,
+)
+from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportResult
+from chatledger.domain.chat.redaction import redaction_in
+from chatledger.domain.chat.replay import ReplayedChat
+from chatledger.domain.chat.state import Tombstone, stream_head
+from chatledger.domain.errors import (
+    ChatledgerError,
+    ChatNotFoundError,
+    HeldError,
+    InvalidValueError,
+    MessageNotFoundError,
+)
+from chatledger.domain.limits import sought_id
+from chatledger.domain.proof.bundle import ChatEntry
+from chatledger.domain.values import RedactionCause
+from chatledger.domain.wire import Value
+from chatledger.projections.chat.reader import IndexedChat
+
+from ..log.envelope import acting, clock_ms
+from ..store.commands import ChatsToRead
+from .bundles import REFUSALS, BundleMethods
+from .chats import ChatMethods
+from .interchange import InterchangeMethods, Tail, exported_tail
+from .port import LedgerSnapshot, store_of
+from .proof import tree_of
+from .redactions import redact_messages
+
+Outcome = Literal["new", "continued", "merged", "deleted", "replaced", "held", "left", "refused"]
+
+
+_ENDED: Final = "chatledger:ended:"
+"""Before the time, in ms, when a chat ended elsewhere, in the command that deletes it here."""
+
+
+class PulledChat(Value, frozen=True, kw_only=True):
+    """
+    A chat that a pull changed, or could not.
+
+    Args:
+        chat_id: The chat.
+        outcome: `new` here; `continued` by the events of the other ledger; `merged`, as both had gone on with it; `deleted` as it was
+            there; `replaced` by the one that was begun there after it was deleted; `held`, as it, or some of it, was deleted there
+            and a legal hold keeps it here; `left`, as it was deleted here; `refused`, as it cannot be here, and `why` says why.
+        events: How many events of the other ledger were written here as they are.
+        messages: How many messages are new here.
+        branches: The branches that tell what the other ledger goes on with.
+        tip: The hash of the last event that the other ledger has of it, in hexadecimal digits; empty where it has none.
+        why: Why it is held or was refused.
+    """
+
+    chat_id: str
+    outcome: Outcome
+    events: int = 0
+    messages: int = 0
+    branches: tuple[str, ...] = ()
+    tip: str = ""
+    why: str | None = None
+
+
+class ChatStanding(Value, frozen=True, kw_only=True):
+    """
+    Standing of a chat in a ledger: how far it has come with it.
+
+    Args:
+        began: When the chat was created, in ms, which tells it from others of the same id; None where it is not there.
+        ended: When a chat of that id was deleted last; 0 for never.
+        version, hash: Its last event, or the tombstone, the hash in hexadecimal digits; 0 and zeros where there is none.
+        size: How many events it has; of one that was begun anew with the tombstone.
+        first_version: The version of the first of them.
+        hash_there: The hash of the event at the version that was asked for; None where it has none.
+    """
+
+    began: int | None
+    ended: int
+    version: int
+    hash: str
+    size: int
+    first_version: int
+    hash_there: str | None
+
+
+class TakenChat(Value, frozen=True, kw_only=True):
+    """
+    A chat of which events were taken in, or were not.
+
+    Args:
+        chat_id: The chat.
+        events, messages: How many of them are new.
+        why: Why nothing of it was taken in; None where it was.
+        is_held: Whether it was not because of a legal hold.
+    """
+
+    chat_id: str
+    events: int = 0
+    messages: int = 0
+    why: str | None = None
+    is_held: bool = False
+
+
+class Settlement(Value, frozen=True, kw_only=True):
+    """
+    Settlement of a chat that cannot be continued by events: what is to be done with it where it is taken.
+
+    Args:
+        chat_id: The chat.
+        outcome: `new`, `merged`, `deleted` or `replaced`; see `PulledChat`.
+        name: What the ledger that gives is called where it is taken.
+        tip: The hash of the last event there.
+        ended: When a chat of that id was deleted there last, in ms; 0 for never.
+    """
+
+    chat_id: str
+    outcome: Literal["new", "merged", "deleted", "replaced"]
+    name: str
+    tip: str
+    ended: int
+
+
+@runtime_checkable
+class Peer(Protocol):
+    """Port of either ledger."""
+
+    @property
+    def identity(self) -> str:
+        """Tells its log from others."""
+        ...
+
+    def heads(self, chat_ids: Sequence[str] | None) -> dict[str, tuple[int, str]]:
+        """Return the version and the hash of the last event of each chat, or of some."""
+        ...
+
+    def standing(self, chat_id: str, version: int) -> ChatStanding:
+        """Say how far it has come with a chat, and whether it has an event of that version."""
+        ...
+
+
+@runtime_checkable
+class PullSource(Peer, Protocol):
+    """Port of the ledger that gives."""
+
+    def write_bundle(self, known: Mapping[str, int], stream: IO[bytes], most: int) -> bool:
+        """
+        Write a bundle of the next events of chats after the first few, of each about `most` of them.
+
+        False where none of the chats is there any more.
+        """
+        ...
+
+    def export_chat(self, chat_id: str, after: int = 0) -> ImportedChat:
+        """
+        Return a chat, whole or with the messages of which events after a version tell, and the ends of branches.
+
+        Raises `ChatNotFoundError`.
+        """
+        ...
+
+
+@runtime_checkable
+class PullTarget(Peer, Protocol):
+    """Port of the ledger that takes."""
+
+    @property
+    def most_bytes(self) -> int:
+        """The largest bundle that it takes."""
+        ...
+
+    def take_in(self, bundle: IO[bytes]) -> list[TakenChat]:
+        """Write the events of a bundle. Raises `InvalidValueError` where it does not hold, and then nothing is written."""
+        ...
+
+    def settle(self, settlement: Settlement, theirs: ImportedChat | None) -> PulledChat | None:
+        """
+        Delete a chat, or take what the other ledger went on with beside what is here; None where nothing was to be done.
+
+        Raises `MessageNotFoundError` where it lacks messages that come before those of `theirs`; what else it refuses is in the answer.
+        """
+        ...
+
+
+class TravelMethods(ChatMethods, InterchangeMethods, BundleMethods):
+    """The parts of a ledger that a pull needs."""
+
+
+class LedgerPeer:
+    """An open ledger as either end of a pull."""
+
+    def __init__(self, ledger: TravelMethods) -> None:
+        self._ledger = ledger
+        self._store = store_of(ledger)
+        self._bases: dict[str, ReplayedChat] = {}
+
+    @property
+    def identity(self) -> str:
+        """Tells its log from others."""
+        return self._store.log.identity
+
+    @property
+    def most_bytes(self) -> int:
+        """The largest bundle that it takes."""
+        return sys.maxsize
+
+    def heads(self, chat_ids: Sequence[str] | None) -> dict[str, tuple[int, str]]:
+        """Return the version and the hash of the last event of each chat, or of some."""
+        if chat_ids is None:
+            with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
+                return _heads_in(snapshot, [chat.id for chat in snapshot.list_chats()])
+        heads: dict[str, tuple[int, str]] = {}
+        for chat_id in (sought_id(each, "chat_id") for each in chat_ids):
+            with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
+                heads |= _heads_in(snapshot, [chat_id])
+        return heads
+
+    def standing(self, chat_id: str, version: int) -> ChatStanding:
+        """Say how far it has come with a chat, and whether it has an event of that version."""
+        with self._store.snapshot(ChatsToRead(sought_id(chat_id, "chat_id"))) as snapshot:
+            chat = snapshot.chat(chat_id)
+            head = stream_head(chat)
+            tree = None if chat.record is None else tree_of(snapshot, chat)
+            first = head.version if tree is None else tree.first_version
+            is_there = tree is not None and 0 <= version - first < tree.size
+            return ChatStanding(
+                began=None if chat.chat is None else chat.chat.created_at,
+                ended=0 if chat.tombstone is None else _ended(chat.tombstone),
+                version=head.version,
+                hash=head.hash.hex(),
+                size=0 if tree is None else tree.size,
+                first_version=first,
+                hash_there=tree.entry(version - first).hash.hex() if tree is not None and is_there else None,
+            )
+
+    def write_bundle(self, known: Mapping[str, int], stream: IO[bytes], most: int) -> bool:
+        """Write a bundle of the next events of chats after the first few, of each about `most`; False where none of the chats is there."""
+        entries: list[ChatEntry] = []
+        for chat_id, before in known.items():
+            with suppress(ChatNotFoundError):  # deleted meanwhile
+                entry = self._ledger._entry(chat_id, known=before, most=most)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - a part of it
+                entries += [entry] if entry.count > 0 else []
+        if entries:
+            self._ledger._write_bundle(stream, entries)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        return bool(entries)
+
+    def export_chat(self, chat_id: str, after: int = 0) -> ImportedChat:
+        """Return a chat, whole or with the messages of which events after a version tell, and the ends of branches."""
+        if not after:
+            return self._ledger.export_chat(chat_id)
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
+            chat = snapshot.chat(chat_id)
+            if chat.record is None:
+                raise ChatNotFoundError(chat_id)
+            tree = tree_of(snapshot, chat)
+            number = max(after + 1 - tree.first_version, 0)
+            position = tree.entry(number).position if number < tree.size else None
+        tail = Tail(set(), set(), set())
+        for recorded in () if position is None else self._store.events(position - 1, stream_id=chat_id):
+            body = recorded.body
+            if isinstance(body, MessagesAppended):
+                tail.message_ids.update(message.id for message in body.messages)
+            elif isinstance(body, MessagesAnnotated | ContentRedacted):
+                tail.message_ids.update(body.message_ids)
+            elif isinstance(body, RunRecorded):
+                tail.run_ids.add(body.run.run_id)
+            elif isinstance(body, RegenerationBegun):
+                tail.regeneration_ids.add(body.regeneration_id)
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
+            return exported_tail(snapshot.chat(chat_id), tail)
+
+    def take_in(self, bundle: IO[bytes]) -> list[TakenChat]:
+        """Write the events of a bundle. Raises `InvalidValueError` where it does not hold, and then nothing is written."""
+        refused: dict[str, ChatledgerError] = {}
+        adopted, report = self._ledger._take_in(bundle, refused=refused, bases=self._bases)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        messages = {chat.chat_id: chat.messages for chat in report.chats}
+        return [
+            TakenChat(chat_id=chat.chat_id, why=str(why), is_held=isinstance(why, HeldError))
+            if (why := refused.get(chat.chat_id)) is not None
+            else TakenChat(chat_id=chat.chat_id, events=chat.added, messages=messages[chat.chat_id])
+            for chat in adopted
+        ]
+
+    def settle(self, settlement: Settlement, theirs: ImportedChat | None) -> PulledChat | None:
+        """Delete a chat, or take what the other ledger went on with beside what is here; None where nothing was to be done."""
+        chat_id, outcome = settlement.chat_id, settlement.outcome
+        if (theirs is None) != (outcome == "deleted") or (theirs is not None and theirs.id != chat_id):
+            msg = f"the other ledger does not say what became of chat {chat_id!r}; nothing of it was changed"
+            raise InvalidValueError(msg)
+        pulled = PulledChat(chat_id=chat_id, outcome=outcome, tip=settlement.tip)
+        try:
+            if outcome in {"deleted", "replaced"}:
+                # As of when it ended there: what was begun after that, here or elsewhere, is another one.
+                with acting(command_id=f"{_ENDED}{min(settlement.ended, clock_ms())}"):
+                    self._ledger.delete_chat(chat_id)
+            return pulled if theirs is None else self._merge(pulled, settlement.name, theirs)
+        except HeldError as error:
+            return msgspec.structs.replace(pulled, outcome="held", why=str(error))
+        except MessageNotFoundError:
+            raise
+        except REFUSALS as error:
+            return msgspec.structs.replace(pulled, outcome="refused", why=str(error))
+
+    def _merge(self, pulled: PulledChat, name: str, theirs: ImportedChat) -> PulledChat | None:
+        branches = theirs.branches
+        if pulled.outcome == "merged":
+            with self._store.snapshot(ChatsToRead(theirs.id)) as snapshot:
+                branches = _branches_of(snapshot.chat(theirs.id), theirs, name)
+        result = self._ledger._import(msgspec.structs.replace(theirs, branches=branches), "skip")  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        pulled = msgspec.structs.replace(
+            pulled, messages=result.messages_added, branches=tuple(branch.name for branch in branches)
+        )
+        try:
+            is_redacted = self._redact_as(theirs)
+        except HeldError as error:
+            return msgspec.structs.replace(pulled, outcome="held", why=str(error))
+        return None if not is_redacted and result == ImportResult(chat_id=theirs.id) else pulled
+
+    def _redact_as(self, theirs: ImportedChat) -> bool:
+        """Redact the messages that were redacted there; whether there were any that were not here."""
+        kept: dict[str, Any] = {}
+        by_reason: dict[tuple[str | None, RedactionCause], list[str]] = {}
+        with self._store.snapshot(ChatsToRead(theirs.id)) as snapshot:
+            chat = snapshot.chat(theirs.id)
+            for message in theirs.messages:
+                redaction = redaction_in(message.notes)
+                ours = None if redaction is None else chat.message(message.id)
+                if redaction is not None and ours is not None and ours.redacted is None:
+                    kept[message.id] = message.data
+                    by_reason.setdefault((redaction.reason, redaction.cause), []).append(message.id)
+        for (reason, cause), ids in by_reason.items():
+            redact_messages(
+                self._store, ids, lambda message: kept.get(message.id), reason=reason, cause=cause, copies=False
+            )
+        return bool(kept)
+
+
+def _ended(tombstone: Tombstone) -> int:
+    """Return when a chat ended, where that was first."""
+    prefix, _, ended = (tombstone.command_id or "").rpartition(":")
+    return int(ended) if f"{prefix}:" == _ENDED and ended.isdecimal() else tombstone.deleted_at
+
+
+def _heads_in(snapshot: LedgerSnapshot, chat_ids: Iterable[str]) -> dict[str, tuple[int, str]]:
+    heads: dict[str, tuple[int, str]] = {}
+    for chat_id in chat_ids:
+        record = snapshot.chat(chat_id).record
+        if record is not None:
+            heads[chat_id] = (record.head.version, record.head.hash.hex())
+    return heads
+
+
+def _branches_of(ours: IndexedChat, theirs: ImportedChat, name: str) -> tuple[ImportedBranch, ...]:
+    """Return the branches of a chat that say here what the other ledger goes on with, under the names that they get here."""
+    parents = {message.id: message.parent_id for message in theirs.messages}
+    heads = [branch.head_message_id for branch in ours.branches() if branch.head_message_id is not None]
+    branches: list[ImportedBranch] = []
+    for branch in theirs.branches:
+        head = branch.head_message_id
+        if head is None or (ours.has_message(head) and any(ours.is_ancestor(head, at) for at in heads)):
+            continue
+        fits = _goes_on_from(ours, parents, head)
+        numbered = (f"{name}/{branch.name}-{number}" for number in count(2))
+        taken = {each.name for each in branches}
+        for free in chain([branch.name, f"{name}/{branch.name}"], numbered):
+            existing = ours.branch(free)
+            if free not in taken and (existing is None or fits(existing.head_message_id)):
+                branches.append(msgspec.structs.replace(branch, name=free, id=None, is_active=False))
+                break
+    return tuple(branches)
+
+
+def _goes_on_from(ours: IndexedChat, parents: Mapping[str, str | None], head: str) -> Callable[[str | None], bool]:
+    """Return what says whether a head of a chat is among those that another one goes on from, whose messages are not all here."""
+    at: str | None = head
+    while at is not None and not ours.has_message(at):
+        at = parents.get(at)
+    return lambda end: end is None or (at is not None and ours.is_ancestor(end, at))
