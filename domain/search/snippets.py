@@ -2,14 +2,17 @@
 
 import unicodedata
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-import regex
 
 from ..packing import readable_text
 from .query import All, Either, Phrase, Query, Without, Word
 from .tokens import ascii_places, is_unspaced, normalized, places_of
+
+if TYPE_CHECKING:
+    import regex
 
 MAX_SNIPPET_TOKENS: Final = 32
 MAX_SNIPPET_LENGTH: Final = 2000
@@ -18,9 +21,16 @@ MAX_LITERAL_LENGTH: Final = 200
 
 _CUT: Final = "..."
 _MAX_SOUGHT: Final = 100  # words and phrases of a query that are marked
-_CLUSTER: Final = regex.compile(r"\X")
 _MAX_CLUSTER_LENGTH: Final = 128
 _ZERO_WIDTH_JOINER: Final = "\u200d"
+
+
+@cache
+def _cluster() -> "regex.Pattern[str]":
+    """The pattern of what is seen as one character."""
+    import regex
+
+    return regex.compile(r"\X")
 
 
 class _Hit(msgspec.Struct, frozen=True):
@@ -251,7 +261,7 @@ def _is_border(text: str, position: int) -> bool:
     before, behind = text[position - 1], text[position]
     if before < "\x80" and behind < "\x80":
         return behind != "\n" or before != "\r"
-    if _CLUSTER.fullmatch(before + behind):
+    if _cluster().fullmatch(before + behind):
         return False
     is_held = before == _ZERO_WIDTH_JOINER or unicodedata.category(before).startswith("M")
     return not is_held or behind < "\x80"
@@ -259,7 +269,7 @@ def _is_border(text: str, position: int) -> bool:
 
 def _around(text: str, position: int) -> tuple[int, int]:
     """The cluster that holds the position, or twice the position where it is a border."""
-    for cluster in _CLUSTER.finditer(text, max(0, position - _MAX_CLUSTER_LENGTH), position + _MAX_CLUSTER_LENGTH):
+    for cluster in _cluster().finditer(text, max(0, position - _MAX_CLUSTER_LENGTH), position + _MAX_CLUSTER_LENGTH):
         if cluster.end() == position:
             return position, position
         if cluster.end() > position:

@@ -7,15 +7,16 @@ Korean, where particles and endings are attached to nouns. Identifiers such as `
 """
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from hashlib import blake2b
 from itertools import chain, islice, pairwise
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import regex
 import Stemmer
+
+if TYPE_CHECKING:
+    import regex
 
 MIN_STEMMED_BYTES: Final = 3
 MAX_STEMMED_BYTES: Final = 64
@@ -62,43 +63,11 @@ _ASCII_WORDS: Final = bytes(code if code < 128 and chr(code).isalnum() else 32 f
 _ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+")
 _MAX_PASSED: Final = 63
 
-# Most texts beyond ASCII have only typographic signs and emoji there, which separate words as blanks do. A variation
-# selector (U+FE0F) does so unless it follows a letter or digit, to which it then belongs.
-_BEYOND_SIGNS: Final = re.compile(
-    r"[^\x00-\xA9\xAB-\xB1\xB4\xB6-\xB8\xBB\xBF\xD7\xF7\u2000-\u206F\u20A0-\u20CF\u2190-\u245F\u2500-\u2775\u2794-\u2BFF"
-    r"\u3000-\u3004\u3008-\u3020\uFE0F\U0001F110-\U0001FAFF]"
-)
-_SELECTED: Final = re.compile(r"[A-Za-z0-9]\uFE0F")
-
-_WORD: Final = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+", regex.V1)
-
-# Letters (and the number zero, U+3007) of scripts that put no blanks between words, or attach particles to them. The prolonged
-# sound mark and the marks of half-width kana belong to no single script.
-_UNSPACED: Final = r"[[\p{L}\p{Nl}]&&[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30FC\uFF70\uFF9E\uFF9F]]"
-# What stays with the character before it: marks, and what only looks like a letter (Thai and Lao AM, the voicing marks of
-# half-width kana, the vowels and final consonants of syllables that are written as single jamo, as in names of files on a Mac).
-_UNIT: Final = regex.compile(rf"{_UNSPACED}[\p{{M}}\u0E33\u0EB3\u1160-\u11FF\uD7B0-\uD7FB\uFF9E\uFF9F]*+", regex.V1)
-_RUN_OR_WORD: Final = regex.compile(
-    rf"(?P<run>(?:{_UNIT.pattern})++)|(?:(?!{_UNSPACED})[\p{{L}}\p{{N}}]\p{{M}}*+)++", regex.V1
-)
-# Two quick looks: where there may be such scripts, and words in the most common letters of them, which fold to themselves.
-_NEAR_UNSPACED: Final = re.compile(
-    r"[\u0E00-\u109F\u1100-\u11FF\u1780-\u17FF\u3005-\u31FF\u3400-\u9FFF\uA960-\uAA7F\uAC00-\uD7FB\uF900-\uFAFF\uFF66-\uFFDC"
-    r"\U00016FE0-\U00016FFF\U0001AFF0-\U0001B16F\U00020000-\U0003FFFF]"
-)
-_HAN_KANA_HANGUL: Final = re.compile(r"[\u3041-\u3096\u30A1-\u30FA\u30FC\u3400-\u4DBF\u4E00-\u9FFF\uAC00-\uD7A3]+")
-
-_WIDTH_FORMS: Final = re.compile(r"[\uFF00-\uFFEF]+")
-# Letters that differ by a stroke, a bar or a missing dot, which Unicode does not take apart into letter and mark.
-_BARE_LETTERS: Final = str.maketrans("øłƚđħŧⱦƀǥɨɟɉƶɍɏɇʉȼꝁⱥı", "olldhttbgijjzryeuckai")
 PART: Final = "\x03"
 """Stands in a term of an identifier before each of its parts; no term has it otherwise."""
-# Where a part of an identifier begins: a capital behind a small letter, and one before a small letter, of which a plural is none (`URLs`).
-_PART_BEGINS: Final = regex.compile(
-    r"(?<=\p{Ll})(?=\p{Lu})|(?<=[\p{Lu}\p{Nd}])(?=\p{Lu}\p{Ll})(?!\p{Lu}s(?!\p{Ll}))", regex.V1
-)
+# Where a part of an identifier begins; of letters beyond ASCII there is the same in `beyond_ascii`.
+_PART_BEGINS: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z0-9])(?=[A-Z][a-z])(?![A-Z]s(?![a-z]))")
 _MAX_IDENTIFIER: Final = 64  # longer ones are encoded bytes, mostly
-_IGNORABLE: Final = regex.compile(r"[\p{Me}\u034F\u180B-\u180D\u180F\uFE00-\uFE0F\U000E0100-\U000E01EF]+")
 
 
 class Token(NamedTuple):
@@ -116,12 +85,13 @@ def terms_of(text: str) -> list[str]:
     That of an identifier stands for several: `HTTPSConnection` as a whole, and, each behind `PART`, `https` and `connect`.
     """
     if has_ascii_words(text):
-        words: list[str] = ascii_words([text]).decode().split()
-    else:
-        words = _WORD.findall(text)
-        if _NEAR_UNSPACED.search(text):
-            return list(chain.from_iterable(map(_terms_of_word, words)))
-    return list(map(_TERMS.__getitem__, words))
+        return terms_of_words(ascii_words([text]).decode().split())
+    from . import beyond_ascii as beyond
+
+    words = beyond.WORD.findall(text)
+    if beyond.has_unspaced(text):
+        return list(chain.from_iterable(map(_terms_of_word, words)))
+    return terms_of_words(words)
 
 
 def tokens_of(text: str) -> list[Token]:
@@ -132,23 +102,27 @@ def tokens_of(text: str) -> list[Token]:
 
 
 @cache
-def _words_of_number(count: int, *, is_ascii: bool) -> "re.Pattern[str] | regex.Pattern[str]":
+def _words_of_number(count: int) -> re.Pattern[str]:
     """The pattern of so many words, each with what is behind it."""
-    if is_ascii:
-        return re.compile(rf"(?:[A-Za-z0-9]++[^A-Za-z0-9]++){{{count}}}")
-    return regex.compile(rf"(?:[\p{{L}}\p{{N}}][\p{{L}}\p{{N}}\p{{M}}]*+[^\p{{L}}\p{{N}}]++){{{count}}}", regex.V1)
+    return re.compile(rf"(?:[A-Za-z0-9]++[^A-Za-z0-9]++){{{count}}}")
 
 
 def landmarks_of(text: str) -> list[int]:
     """Return where every term of a text begins whose index is a multiple of `LANDMARK_TERMS`, without the first."""
-    if _NEAR_UNSPACED.search(text):
-        return list(islice((token.start for token in _tokens(text)), LANDMARK_TERMS, None, LANDMARK_TERMS))
-    is_ascii = has_ascii_words(text)
-    first = (_ASCII_WORD if is_ascii else _WORD).search(text)
+    first: re.Match[str] | regex.Match[str] | None
+    words: re.Pattern[str] | regex.Pattern[str]
+    if has_ascii_words(text):
+        first, words = _ASCII_WORD.search(text), _words_of_number(LANDMARK_TERMS)
+    else:
+        from . import beyond_ascii as beyond
+
+        if beyond.has_unspaced(text):
+            starts = (token.start for token in _tokens(text))
+            return list(islice(starts, LANDMARK_TERMS, None, LANDMARK_TERMS))
+        first, words = beyond.WORD.search(text), beyond.words_of_number(LANDMARK_TERMS)
     place = len(text) if first is None else first.start()
     landmarks: list[int] = []
     # Words are passed so many at a time, which takes a fifth of the time of finding each.
-    words = _words_of_number(LANDMARK_TERMS, is_ascii=is_ascii)
     while (passed := words.match(text, place)) is not None and (place := passed.end()) < len(text):
         landmarks.append(place)
     return landmarks
@@ -223,11 +197,15 @@ def ascii_words(texts: Iterable[str]) -> bytes:
 
 def has_ascii_words(text: str) -> bool:
     """Whether all letters and digits of a text are ASCII."""
-    return text.isascii() or not (_BEYOND_SIGNS.search(text) or _SELECTED.search(text))
+    if text.isascii():
+        return True
+    from . import beyond_ascii as beyond
+
+    return beyond.are_ascii(text)
 
 
 def terms_of_words(words: Iterable[str]) -> list[str]:
-    """The terms of words of ASCII letters and digits, each of which has one."""
+    """The terms of words that have one each: those of scripts that put blanks between them."""
     return list(map(_TERMS.__getitem__, words))
 
 
@@ -235,10 +213,9 @@ def normalized(text: str) -> str:
     """The text without differences of case, diacritics, strokes and width: `État` is `etat`, and `Łódź` is `lodz`."""
     if text.isascii():
         return text.lower()
-    text = _WIDTH_FORMS.sub(lambda forms: unicodedata.normalize("NFKC", forms[0]), text)
-    decomposed = unicodedata.normalize("NFD", _IGNORABLE.sub("", text))
-    bare = "".join(character for character in decomposed if not _is_diacritic(character))
-    return unicodedata.normalize("NFC", bare.casefold().translate(_BARE_LETTERS))
+    from . import beyond_ascii as beyond
+
+    return beyond.folded(text)
 
 
 def prefix_term(text: str) -> str:
@@ -254,39 +231,38 @@ def prefix_term(text: str) -> str:
 
 def is_unspaced(character: str) -> bool:
     """Whether a letter belongs to a script that puts no blanks between words."""
-    return _UNIT.match(character) is not None
+    if character.isascii():
+        return False
+    from . import beyond_ascii as beyond
 
-
-def _is_diacritic(character: str) -> bool:
-    """
-    Whether a mark may be left out without making another word of it.
-
-    Vowel signs have combining class 0. Of the others 7 to 9 are nuktas, kana voicing and viramas, and 84 to 199 are vowels
-    and tones of Indic and South-East Asian scripts.
-    """
-    combining = unicodedata.combining(character)
-    return combining >= 200 or 10 <= combining < 84 or combining == 1
+    return beyond.is_unspaced(character)
 
 
 def _terms_of_word(word: str) -> list[str]:
-    if _HAN_KANA_HANGUL.fullmatch(word):
+    from . import beyond_ascii as beyond
+
+    if beyond.HAN_KANA_HANGUL.fullmatch(word):
         return [word[index : index + 2] for index in range(len(word))]
-    if _NEAR_UNSPACED.search(word):
+    if beyond.NEAR_UNSPACED.search(word):
         return [token.term for token in _tokens_of_mixed(word, 0, len(word))]
     return [_TERMS[word]]
 
 
 def _tokens(text: str) -> Iterator[Token]:
-    for word in _WORD.finditer(text):
+    from . import beyond_ascii as beyond
+
+    for word in beyond.WORD.finditer(text):
         start, end = word.span()
-        if _NEAR_UNSPACED.search(text, start, end):
+        if beyond.NEAR_UNSPACED.search(text, start, end):
             yield from _tokens_of_mixed(text, start, end)
         else:
             yield Token(_TERMS[word[0]], start, end)
 
 
 def _tokens_of_mixed(text: str, start: int, end: int) -> Iterator[Token]:
-    for part in _RUN_OR_WORD.finditer(text, start, end):
+    from . import beyond_ascii as beyond
+
+    for part in beyond.RUN_OR_WORD.finditer(text, start, end):
         if part["run"] is None:
             yield Token(_TERMS[part[0]], part.start(), part.end())
         else:
@@ -295,8 +271,10 @@ def _tokens_of_mixed(text: str, start: int, end: int) -> Iterator[Token]:
 
 def _pairs(text: str, start: int, end: int) -> Iterator[Token]:
     """`abc` as `ab`, `bc` and `c`: a run is the phrase of its pairs, and one character the prefix of a pair."""
+    from . import beyond_ascii as beyond
+
     previous, previous_start = "", start
-    for unit in _UNIT.finditer(text, start, end):
+    for unit in beyond.UNIT.finditer(text, start, end):
         current = _UNITS[unit[0]]
         if previous:
             yield Token(_shortened(previous + current), previous_start, unit.end())
@@ -328,10 +306,18 @@ def _term(word: str) -> str:
     whole = _shortened(stem(normalized(word)))
     if len(word) > _MAX_IDENTIFIER or word.islower() or word.isupper():
         return whole
-    begins = [0, *(begin.start() for begin in _PART_BEGINS.finditer(word)), len(word)]
+    begins = [0, *(begin.start() for begin in _part_begins(word)), len(word)]
     # A single letter, as in `iPhone`, is no word that anybody looks for.
     parts = [word[begin:end] for begin, end in pairwise(begins) if end - begin > 1] if len(begins) > 2 else []
     return PART.join(dict.fromkeys([whole, *(stem(normalized(part)) for part in parts)]))
+
+
+def _part_begins(word: str) -> "Iterator[re.Match[str] | regex.Match[str]]":
+    if word.isascii():
+        return _PART_BEGINS.finditer(word)
+    from . import beyond_ascii as beyond
+
+    return beyond.PART_BEGINS.finditer(word)
 
 
 def _shortened(term: str) -> str:

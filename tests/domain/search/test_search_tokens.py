@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import string
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise, product
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from tests.support.search_scan import fts5, terms_in_fts5
 from tests.support.soak import examples
 
-from chatledger.domain.search import tokens
+from chatledger.domain.search import beyond_ascii, tokens
 from chatledger.domain.search.tokens import (
     MAX_TERM_BYTES,
     PART,
@@ -31,6 +32,7 @@ from chatledger.domain.search.tokens import (
 )
 
 INSIDE: Any = tokens
+BEYOND: Any = beyond_ascii
 """For what is only there to be quicker, or to stay small."""
 
 OASST = Path(os.environ.get("CHATLEDGER_OASST") or Path(__file__).parents[4] / "shared/data/oasst1-en-validation.jsonl")
@@ -143,9 +145,16 @@ def test_places_between_landmarks(text: str, random: Random, step: int) -> None:
 @given(MIXED)
 def test_quick_ways_lead_to_the_same_tokens(text: str) -> None:
     """Text in ASCII, with signs beyond it, and in Han and Kana alone is told apart only to be quicker."""
-    careful = [token for word in INSIDE._WORD.finditer(text) for token in INSIDE._tokens_of_mixed(text, *word.span())]
+    careful = [token for word in BEYOND.WORD.finditer(text) for token in INSIDE._tokens_of_mixed(text, *word.span())]
 
     assert careful == tokens_of(text)
+
+
+@given(st.text(string.ascii_letters + string.digits))
+def test_parts_of_identifiers_in_ascii_begin_where_those_in_any_letters_do(word: str) -> None:
+    quick, careful = (pattern.finditer(word) for pattern in (INSIDE._PART_BEGINS, BEYOND.PART_BEGINS))
+
+    assert [begin.start() for begin in quick] == [begin.start() for begin in careful]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -157,8 +166,8 @@ def test_case_makes_parts_and_no_other_difference(text: str) -> None:
 def test_signs_are_neither_letters_nor_digits_nor_marks() -> None:
     """So that what the quick way takes for a separator is one."""
     wordish = regex.compile(r"[\p{L}\p{N}\p{M}]")
-    beyond_ascii = [chr(code) for code in (*range(0x80, 0xD800), *range(0xE000, 0x20000))]
-    signs = [character for character in beyond_ascii if not INSIDE._BEYOND_SIGNS.match(character)]
+    characters = [chr(code) for code in (*range(0x80, 0xD800), *range(0xE000, 0x20000))]
+    signs = [character for character in characters if not BEYOND._BEYOND_SIGNS.match(character)]
 
     assert len(signs) > 2000
     assert [character for character in signs if wordish.match(character)] == ["\ufe0f"]
@@ -169,7 +178,7 @@ def test_letters_near_scripts_without_blanks_are_looked_at_closely() -> None:
     unspaced = [character for character in map(chr, codes) if tokens.is_unspaced(character)]
 
     assert len(unspaced) > 90_000
-    assert [character for character in unspaced if not INSIDE._NEAR_UNSPACED.match(character)] == []
+    assert [character for character in unspaced if not BEYOND.NEAR_UNSPACED.match(character)] == []
 
 
 @given(st.text(st.characters(categories=("L", "N", "M", "P", "Z"), max_codepoint=0x1FFFF)))
