@@ -44,7 +44,7 @@ from chatledger.domain.context.engine.engine import Branching, Compacting, Engin
 from chatledger.domain.context.engine.reading import ContextReading, Inspecting
 from chatledger.domain.context.engine.saving import Saving
 from chatledger.domain.draw.tree import COLLAPSE_AFTER
-from chatledger.domain.log.codec import BODIES, KINDS
+from chatledger.domain.log.codec import BODIES, event_kind
 from chatledger.infra.ledger.search import DEFAULT_LIMIT
 from chatledger.infra.store.opening.options import OpenOptions
 from docs.command_line import command_line_page
@@ -446,8 +446,8 @@ def _event(body: type[events.Body]) -> Iterator[str]:
     yield f"## {body.__name__}"
     yield f"Topic `{body.TOPIC}`. {text_of(doc_of(body))}"
     yield f"```text\n{chr(10).join(fields_of(body))}\n```"
-    if body.TOPIC in KINDS:  # of messages the page on the format says it
-        kind = KINDS[body.TOPIC]
+    if body is not events.MessagesAppended:  # of messages the page on the format says it
+        kind = event_kind(body.TOPIC)
         parts = (("Structure", kind.structure), ("Content", kind.content))
         yield " ".join(f"{name}: {', '.join(map('`{}`'.format, fields))}." for name, fields in parts if fields)
 

@@ -6,7 +6,7 @@ here each kind of event says which of its fields are structure and which are con
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, cast, get_type_hints
@@ -214,16 +214,20 @@ def _may_be_nil(hint: Any) -> bool:
     return type(None) in getattr(hint, "__args__", ())
 
 
-KINDS: Final[Mapping[str, _EventKind]] = {
-    body.TOPIC: _EventKind(body) for body in BODIES if body is not MessagesAppended
-}
-"""By their topics; messages have parts, and a layout of their own."""
-_TOPICS: Final = frozenset(body.TOPIC for body in BODIES)
+_BODIES: Final[Mapping[str, type[Body]]] = {body.TOPIC: body for body in BODIES}
+
+
+@cache
+def event_kind(topic: str) -> _EventKind:
+    """The layout of a topic of `_BODIES`, made when it is met first; messages have parts, and a layout of their own."""
+    return _EventKind(_BODIES[topic])
+
+
 _LEAST_VERSION: Final = 2
 """That of topics which are in use no more."""
 _GONE: Final = ("chatledger.agent_", "chatledger.state_")
 """The beginnings of topics of threads and states as they were before both became versioned values."""
-_VERSIONS: Final = {name: int(version) for name, _, version in (topic.rpartition("/") for topic in _TOPICS)}
+_VERSIONS: Final = {name: int(version) for name, _, version in (topic.rpartition("/") for topic in _BODIES)}
 _MESSAGES: Final = MessagesAppended.TOPIC.removeprefix(PREFIX)
 
 
@@ -244,9 +248,9 @@ def decode_event(topic: str, state: bytes, contents: Contents | None = None) -> 
             redacted: list[int] = []
             body: Body = _messages(head, parts, redacted)
         else:
-            kind = KINDS.get(topic)
-            if kind is None:
+            if topic not in _BODIES:
                 raise unsupported(topic)
+            kind = event_kind(topic)
             _, (head, who, what), _ = kind.decode(state)
             redacted = [1] if isinstance(what, bytes) else []
             # Not the commitment itself: bytes have a `title`, too.
@@ -553,7 +557,7 @@ def _pack_head(event: Event[Any], salts: Iterator[bytes]) -> RawPart:
                 fields[2] = _IMPLIED
         topic = _MESSAGES
     else:
-        kind = KINDS[body.TOPIC]
+        kind = event_kind(body.TOPIC)
         topic = kind.topic
         fields, content = kind.values(body)
         if any(value is not None for value in content):
