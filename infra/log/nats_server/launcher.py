@@ -14,8 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -66,9 +67,16 @@ def get_server_info(url: str) -> ServerInfo | None:
     """The first line that the server at `url` sends to everybody who connects; None when nobody answers properly."""
     try:
         with _connect(url) as connection, connection.makefile("rb") as lines:
-            line = lines.readline(MAX_LINE_BYTES)
-            return msgspec.json.decode(line[5:], type=ServerInfo) if line.startswith(b"INFO ") else None
-    except (OSError, ValueError, *DECODE_ERRORS):  # a port that cannot be one is a ValueError
+            return _read_info(lines)
+    except (OSError, ValueError):  # a port that cannot be one is a ValueError
+        return None
+
+
+def _read_info(lines: BinaryIO) -> ServerInfo | None:
+    line = lines.readline(MAX_LINE_BYTES)  # a limit, as anybody may listen there
+    try:
+        return msgspec.json.decode(line[5:], type=ServerInfo) if line.startswith(b"INFO ") else None
+    except DECODE_ERRORS:
         return None
 
 
@@ -78,11 +86,13 @@ def is_server(url: str, name: str) -> bool:
     return info is not None and info.server_name == name
 
 
-def is_stranger_refused(url: str) -> bool:
-    """Whether the server at `url` turns a connection without a token away. OSError when it does not answer."""
+def is_stranger_refused(url: str, name: str) -> bool:
+    """Whether the server at `url` turns a connection without a token away. OSError when it does not answer under that name."""
     with _connect(url) as connection, connection.makefile("rb") as lines:
-        # A limit, as anybody may listen there.
-        lines.readline(MAX_LINE_BYTES)
+        info = _read_info(lines)
+        if info is None or info.server_name != name:
+            msg = f"{url} is another server"
+            raise OSError(msg)
         connection.sendall(b'CONNECT {"verbose":false,"pedantic":false}\r\nPING\r\n')
         return lines.readline(MAX_LINE_BYTES).startswith(b"-ERR 'Authorization")
 
@@ -123,7 +133,7 @@ def _connect(url: str) -> socket.socket:
 
 
 TOKEN_VARIABLE = "CHATLEDGER_NATS_TOKEN"  # noqa: S105 - the name of a variable
-POLL_S = 0.005
+POLL_S = 0.002
 # Recovering 1 M subjects took 4.5 s. A server that is stopped while it recovers only begins again at the next start.
 START_TIMEOUT_S = 600.0
 # A clean stop with 1 M subjects took 0.9 s. After SIGKILL a damaged block loses its tail instead of one message.
@@ -156,9 +166,9 @@ jetstream {{
 
 # Asks for SIGTERM when the parent dies (PR_SET_PDEATHSIG = 1), then becomes the server. Not `preexec_fn`, which can
 # deadlock in a process with threads. The parent may have died before `prctl` took effect, hence the second look.
-EXEC_STEP = """\
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, int(signal.SIGTERM), 0, 0, 0)
+EXEC_STEP = f"""\
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, {int(signal.SIGTERM)}, 0, 0, 0)
 if os.getppid() != int(sys.argv[1]):
     os._exit(1)
 os.execv(sys.argv[2], sys.argv[2:])
@@ -219,8 +229,8 @@ class ServerProcess:
             ConfigurationError: There is no server to start, or the one started lets strangers in.
             LogUnavailableError: It ended, or did not become ready. The message quotes its log.
         """
-        # Before anything is written.
-        executable = find_nats_server()
+        # Before anything is written; that it is one of ours to use is found out while others import what they need.
+        executable = _locate_nats_server()
         configuration = CONFIGURATION.format(
             server_name=server_name,
             token_variable=TOKEN_VARIABLE,
@@ -266,6 +276,7 @@ class ServerProcess:
 
     def _spawn_and_wait(self) -> None:
         try:
+            _require_supported(self._arguments[0])
             log = os.open(self.directory.server_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 child = subprocess.Popen(  # noqa: S603 - the program is the one found by `find_nats_server`
@@ -293,6 +304,8 @@ class ServerProcess:
 
     def _wait_until_ready(self) -> str:
         error = self._child.exception()
+        if isinstance(error, ConfigurationError):
+            raise error
         if error is not None:
             msg = f"nats-server could not be started: {error}"
             raise LogUnavailableError(msg) from error
@@ -338,11 +351,8 @@ class ServerProcess:
             raise LogFullError(msg)
 
     def _check(self, url: str, server_name: str) -> None:
-        if not is_server(url, server_name):
-            msg = f"nats-server does not answer at {url}{self._quote_log()}"
-            raise LogUnavailableError(msg)
         try:
-            is_closed_to_strangers = is_stranger_refused(url)
+            is_closed_to_strangers = is_stranger_refused(url, server_name)
         except OSError as error:
             msg = f"nats-server does not answer at {url}{self._quote_log()}"
             raise LogUnavailableError(msg) from error
@@ -421,6 +431,12 @@ def find_nats_server() -> str:
     Raises:
         ConfigurationError: There is none, or it is too old, or no nats-server at all.
     """
+    path = _locate_nats_server()
+    _require_supported(path)
+    return path
+
+
+def _locate_nats_server() -> str:
     named = os.environ.get(VARIABLE)
     scripts = sysconfig.get_path("scripts")
     program = shutil.which(named) if named else shutil.which(NAME, path=scripts) or shutil.which(NAME)
@@ -432,7 +448,10 @@ def find_nats_server() -> str:
         )
         raise ConfigurationError(msg)
     # The server is started in the folder of its data.
-    path = str(Path(program).absolute())
+    return str(Path(program).absolute())
+
+
+def _require_supported(path: str) -> None:
     version = _version(path)
     if _numbers(version) < LEAST:
         msg = (
@@ -440,7 +459,6 @@ def find_nats_server() -> str:
             f"another one in {VARIABLE}. Nothing was started"
         )
         raise ConfigurationError(msg)
-    return path
 
 
 def _numbers(version: str) -> tuple[int, int]:
@@ -449,6 +467,17 @@ def _numbers(version: str) -> tuple[int, int]:
 
 
 def _version(path: str) -> str:
+    try:
+        file = Path(path).stat()
+    except OSError as error:
+        msg = f"{path} cannot be started: {error}"
+        raise ConfigurationError(msg) from error
+    return _told_version(path, (file.st_ino, file.st_size, file.st_mtime_ns))
+
+
+@cache
+def _told_version(path: str, _file: tuple[int, int, int]) -> str:
+    """Ask a program for its version: once, unless there is another one at its path."""
     try:
         output = subprocess.run(  # noqa: S603 - the program that is about to be started anyway
             [path, "--version"], capture_output=True, text=True, check=False, timeout=_PATIENCE_S

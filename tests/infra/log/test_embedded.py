@@ -233,7 +233,7 @@ def test_only_loopback_listens(directory: DataDirectory) -> None:
 def test_strangers_are_refused(directory: DataDirectory, token: str | None) -> None:
     with acquire(directory) as server:
         assert greet(server.endpoint, token) == "-ERR 'Authorization Violation'"
-        assert launcher.is_stranger_refused(server.endpoint.urls[0])
+        assert launcher.is_stranger_refused(server.endpoint.urls[0], server.endpoint.server_name or "")
 
 
 def test_token_is_private(directory: DataDirectory) -> None:
