@@ -33,7 +33,7 @@ class AsOfIndex:
     """
 
     def __init__(self, folder: Path, *, held: frozenset[int] = frozenset()) -> None:
-        self._generation = Generation(1, folder, map_bytes=INITIAL_MAP_BYTES)
+        self._generation = Generation(1, folder, map_bytes=INITIAL_MAP_BYTES, is_kept=False)
         self._env, self.tables = self._generation, self._generation.tables
         self._held = set(held)
         try:

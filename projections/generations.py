@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Generator
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import lmdb
 import msgspec
@@ -14,7 +14,7 @@ from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import DECODE_ERRORS, LogRegressedError
 
-from .lmdb.environment import Environment, Transaction, make_folder, prefixed, private
+from .lmdb.environment import INITIAL_MAP_BYTES, Environment, Transaction, make_folder, prefixed, private
 from .lmdb.keys import number, to_number
 from .lmdb.page_check import find_damage
 from .lmdb.tables import Tables
@@ -110,25 +110,16 @@ class Generation(Environment):
         stale_since_s: When a scrub first met rows of projections that lag behind a deletion; None when there are none.
     """
 
-    def __init__(self, number: int, path: Path, *, map_bytes: int) -> None:
+    def __init__(self, number: int, path: Path, *, map_bytes: int, is_kept: bool = True) -> None:
         self.number = number
         self.tables = Tables()
         self.stale_since_s: float | None = None
-        super().__init__(path, map_bytes=map_bytes)
+        super().__init__(path, map_bytes=map_bytes, is_kept=is_kept)
 
     def open_tables(self) -> None:
         """Open the tables."""
         super().open_tables()
         self.tables.open(self)
-
-    @classmethod
-    def create(cls, number: int, path: Path, *, map_bytes: int) -> Self:
-        """A new one; where that fails, nothing of it is left."""
-        try:
-            return cls(number, path, map_bytes=map_bytes)
-        except BaseException:
-            shutil.rmtree(path, ignore_errors=True)
-            raise
 
     def discard(self) -> None:
         """Close it and remove its files: it was not finished."""
@@ -245,11 +236,11 @@ class Generation(Environment):
 
 
 class Generations:
-    """A folder with one environment per generation and a file `CURRENT` that names the live one."""
+    """A folder with one environment per generation and a file `CURRENT` that names the live one; see `Environment` for `is_kept`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, map_bytes: int = INITIAL_MAP_BYTES, is_kept: bool = True) -> None:
         make_folder(root)
-        self.root = root
+        self.root, self._map_bytes, self._is_kept = root, map_bytes, is_kept
 
     @property
     def current(self) -> int | None:
@@ -263,6 +254,19 @@ class Generations:
         """Return the folder of a generation."""
         return self.root / f"{generation_no:06d}"
 
+    def open(self, generation_no: int) -> Generation:
+        """Open a generation, which is made if it is not there."""
+        path = self.path(generation_no)
+        return Generation(generation_no, path, map_bytes=self._map_bytes, is_kept=self._is_kept)
+
+    def create(self, generation_no: int) -> Generation:
+        """Open a new one; where that fails, nothing of it is left."""
+        try:
+            return self.open(generation_no)
+        except BaseException:
+            shutil.rmtree(self.path(generation_no), ignore_errors=True)
+            raise
+
     def next(self) -> int:
         """The number of the next generation."""
         return max([0, *self._numbers()]) + 1
@@ -273,9 +277,11 @@ class Generations:
         with open(draft, "w", opener=private) as file:
             file.write(f"{generation_no}\n")
             file.flush()
-            os.fsync(file.fileno())
+            if self._is_kept:
+                os.fsync(file.fileno())
         replace(draft, self.root / "CURRENT")
-        sync(self.root)
+        if self._is_kept:
+            sync(self.root)
 
     def remove_unused(self) -> None:
         """Delete the generations before the current one that no process has open any more."""

@@ -73,8 +73,8 @@ class Index(IndexReader):
     `open` tells whether it can serve; if not, `rebuild` makes a new generation from the log.
     """
 
-    def __init__(self, root: Path, *, identity: str, map_bytes: int = INITIAL_MAP_BYTES) -> None:
-        super().__init__(root, identity=identity, map_bytes=map_bytes)
+    def __init__(self, root: Path, *, identity: str, map_bytes: int = INITIAL_MAP_BYTES, is_kept: bool = True) -> None:
+        super().__init__(root, identity=identity, map_bytes=map_bytes, is_kept=is_kept)
         self._advanced = threading.Condition()
         self.settings = Settings()
         self.custom = self.settings.custom
@@ -205,7 +205,7 @@ class Index(IndexReader):
             if unless_open and self.open() is None:
                 return
             number = self._generations.next()
-            fresh = Generation.create(number, self._generations.path(number), map_bytes=self._map_bytes)
+            fresh = self._generations.create(number)
             try:
                 fresh.describe(self._identity)
                 intake = fresh.tables.caches.sink = Intake(fresh, fresh.tables, inverter or Inverter())

@@ -210,9 +210,9 @@ class IndexReader:
     `open` tells whether it can serve.
     """
 
-    def __init__(self, root: Path, *, identity: str, map_bytes: int = INITIAL_MAP_BYTES) -> None:
-        self._generations = Generations(root)
-        self._identity, self._map_bytes = identity, map_bytes
+    def __init__(self, root: Path, *, identity: str, map_bytes: int = INITIAL_MAP_BYTES, is_kept: bool = True) -> None:
+        self._generations = Generations(root, map_bytes=map_bytes, is_kept=is_kept)
+        self._identity = identity
         self._live: Generation | None = None
         self._swap = threading.Lock()
         self._is_closed = False
@@ -225,7 +225,7 @@ class IndexReader:
         if number is None:
             return "there is none yet"
         try:
-            generation = Generation(number, self._generations.path(number), map_bytes=self._map_bytes)
+            generation = self._generations.open(number)
         except UncleanStopError:
             return "the machine went down while it was open"
         except CorruptStateError as error:
@@ -298,7 +298,7 @@ class IndexReader:
                 return
             number = self._generations.current
             assert number is not None, "a generation is retired after its successor is published"
-            self._live = Generation(number, self._generations.path(number), map_bytes=self._map_bytes)
+            self._live = self._generations.open(number)
         retired.close()
         self._generations.remove_unused()
 

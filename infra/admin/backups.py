@@ -148,7 +148,7 @@ def check_backup(
     scratch = Scratch() if encryption is None else scratch_beside(None)
     scratch.remove_abandoned()
     with scratch.folder() as place:
-        generation = Generation(0, place, map_bytes=INITIAL_MAP_BYTES)
+        generation = Generation(0, place, map_bytes=INITIAL_MAP_BYTES, is_kept=False)
         try:
             walk = Walk(log, generation, watch=None, progress=lambda at: progress(at, manifest.position))
             walk.finish()

@@ -49,17 +49,20 @@ class Environment:
 
     Nothing is synced while it is in use, as the log is the truth. The file survives the death of processes; whether it
     survived the death of the machine cannot be known, so `open` refuses it then, and the index is rebuilt. With `is_synced`
-    each transaction is on the disk when it ends, and the file survives that too.
+    each transaction is on the disk when it ends, and the file survives that too. One that is not `is_kept` is removed when it was closed,
+    and nothing waits for a disk.
     """
 
-    def __init__(self, path: Path, *, map_bytes: int = INITIAL_MAP_BYTES, is_synced: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, map_bytes: int = INITIAL_MAP_BYTES, is_synced: bool = False, is_kept: bool = True
+    ) -> None:
         check_path(path)
         self.path = path
         self._pid = os.getpid()
         self._is_synced = is_synced
         with system_errors(f"the index at {path} cannot be opened"):
             make_folder(path)
-            self._share = _Share(path / "in-use", self._check_pages, is_synced=is_synced)
+            self._share = _Share(path / "in-use", self._check_pages, is_synced=is_synced, is_kept=is_kept)
         try:
             self._env = self._open(map_bytes)
             self._check_length()
@@ -427,8 +430,8 @@ class _Share:
     `is_synced` what is open when the machine goes down is refused.
     """
 
-    def __init__(self, path: Path, after_death: Callable[[], None], *, is_synced: bool = False) -> None:
-        self._is_synced = is_synced
+    def __init__(self, path: Path, after_death: Callable[[], None], *, is_synced: bool, is_kept: bool) -> None:
+        self._is_synced, self._is_kept = is_synced, is_kept
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o600)
         try:
             while True:
@@ -474,7 +477,8 @@ class _Share:
     def _write(self, note: bytes) -> None:
         os.ftruncate(self._fd, 0)
         write_at(self._fd, note, 0)
-        os.fsync(self._fd)
+        if self._is_kept:
+            os.fsync(self._fd)
 
 
 def _boot_id() -> bytes:

@@ -73,7 +73,7 @@ def verify(
     """
     total = log.committed_position()
     watch = None if anchor is None else AnchorWatch(anchor)
-    scratch = Generation(0, folder, map_bytes=INITIAL_MAP_BYTES)
+    scratch = Generation(0, folder, map_bytes=INITIAL_MAP_BYTES, is_kept=False)
     try:
         with seldom_collected() as end_part:
 

@@ -242,7 +242,8 @@ class OpenOptions:
             opened.log.check_keys()
             identity = _identity(opened.log)
             if self.encryption is None or self.index is not None or opened.witness is None:
-                index = _index_class()(self.index or opened.index_folder, identity=identity)
+                folder, is_kept = self.index or opened.index_folder, bool(self.index or opened.witness)
+                index = _index_class()(folder, identity=identity, is_kept=is_kept)
             else:  # its messages would lie in clear beside the log
                 index = IndexInMemory(index_folder(identity), opened.witness.folder, identity=identity)
             index.refuse = self.refuse or index.refuse

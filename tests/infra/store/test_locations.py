@@ -1,5 +1,6 @@
 """Locations: what may be given to `chatledger.open`, and what may not."""
 
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -211,3 +212,15 @@ def test_links_that_lead_nowhere(tmp_path: Path) -> None:
             with pytest.raises(ConfigurationError):
                 chatledger.open(link / "below")
     assert not (tmp_path / "nothing").exists()
+
+
+def test_in_memory_nothing_waits_for_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its index is a folder, which nobody reads after a power cut."""
+    synced: list[int] = []
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, synced.append)
+
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("trip", "ada")
+
+    assert synced == []
