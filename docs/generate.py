@@ -78,6 +78,7 @@ VALUE_TYPES: Final = (
     chatledger.PageEntry,
     chatledger.Checkpoint,
     chatledger.Divergence,
+    chatledger.Merge,
     chatledger.ErasureReceipt,
     chatledger.Swept,
     chatledger.Graph,

@@ -36,6 +36,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     ├─ LastBranchError              a chat has one branch at least; nothing was written
     ├─ EmptyChatError               the branch has no stored message yet
     ├─ ConflictError                somebody else was faster; nothing was written, read again and decide anew
+    │  ├─ MergeConflictError        both sides of a merge changed a field, and no reducer makes one value
     │  ├─ HeadConflictError         the branch moved since it was read
     │  ├─ LiveConflictError         another writer has the live stream, or it has ended
     │  ├─ RunStatusError            the run has ended, or is not at the point where that can happen
@@ -433,6 +434,23 @@ class HeadConflictError(ConflictError):
         self.chat_id, self.branch, self.expected, self.actual = chat_id, branch, expected, actual
 
 
+class MergeConflictError(ConflictError):
+    """
+    Both sides of a merge changed a field, and no reducer says what both make. Nothing was written.
+
+    Args:
+        field: The field.
+        base, ours, theirs: Its values where both began, and now; None where it is not there.
+    """
+
+    def __init__(self, field: str, *, base: Any, ours: Any, theirs: Any) -> None:
+        super().__init__(
+            f"both sides of the merge changed {field!r}, and no reducer makes one value of theirs; give it one in reducers=, or "
+            "decide, and merge again"
+        )
+        self.field, self.base, self.ours, self.theirs = field, base, ours, theirs
+
+
 class LiveConflictError(ConflictError):
     """Another writer has the live stream, or it has ended; `status` says how it stands. What this call was to write is not in it."""
 
@@ -674,6 +692,7 @@ __all__ = (
     "LogRefusedError",
     "LogRegressedError",
     "LogUnavailableError",
+    "MergeConflictError",
     "MessageConflictError",
     "MessageNotFoundError",
     "MissingCodecError",

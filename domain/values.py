@@ -124,12 +124,13 @@ UNEXPLAINED: Final = Redaction()
 
 class Message(Value, InNotebook, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """
-    One immutable node of a conversation; `parent_id` is its only edge, None marks a root.
+    One immutable node of a conversation; `parent_id` is the edge that chains follow, None marks a root.
 
     `name` is the role or fragment name, `data` the message as it came, in the form that `form` names: `ui`, `openai`, ...;
     None for any other JSON value. `notes` is what the writer and this library said of it, beside the data. `sender_id` names a
     human, `agent_id` an agent (at most one of them), `reply_to` another message of the chat. `copied_from` is the message that it
-    is a copy of. `annotation` is what was said of it later, None for nothing. `redacted` says when and why its content was taken
+    is a copy of. `merged_from` are further parents, of which a merge says that what they came to is part of this message's branch from
+    here on; chains do not follow them. `annotation` is what was said of it later, None for nothing. `redacted` says when and why its content was taken
     away, None where it was not; `data` is then what was put in its place, or None.
     """
 
@@ -150,6 +151,7 @@ class Message(Value, InNotebook, frozen=True, kw_only=True, omit_defaults=True, 
     form: str | None = None
     notes: dict[str, Any] | None = None
     redacted: Redaction | None = None
+    merged_from: tuple[str, ...] = ()
 
     derived: ClassVar[tuple[str, ...]] = ("text", "is_stale", "is_hidden")
 
@@ -244,6 +246,7 @@ class NewMessage(_DraftContent, frozen=True, kw_only=True):
         reply_to: Another message of the same chat, whatever the parent is.
         metadata: An object to keep beside the data, as `notes`; `Message.metadata` gives it back.
         copied_from: The message that it is a copy of.
+        merged_from: Further parents, in this chat too: the heads of the branches that it brings together. Chains do not follow them.
     """
 
     id: str | None = None
@@ -255,6 +258,7 @@ class NewMessage(_DraftContent, frozen=True, kw_only=True):
     reply_to: str | None = None
     metadata: dict[str, Any] | None = None
     copied_from: str | None = None
+    merged_from: tuple[str, ...] = ()
 
 
 class Branch(Value, frozen=True, kw_only=True):
@@ -408,13 +412,14 @@ class Swept(Value, frozen=True, kw_only=True):
 
 
 class GraphNode(Value, frozen=True, kw_only=True, gc=False):
-    """A message as the graph shows it: `content` is a preview of at most 50 characters, `role` the message's name."""
+    """A message as the graph shows it: `content` is a preview of at most 50 characters, `role` the message's name, `merged_from` its further parents."""
 
     id: str
     parent_id: str | None
     role: str
     content: str
     created_at: int
+    merged_from: tuple[str, ...] = ()
 
 
 class GraphBranch(Value, frozen=True, kw_only=True):
@@ -578,6 +583,7 @@ def make_graph(
                 role=message.name,
                 content=preview(message.shown, message.form),
                 created_at=message.created_at,
+                merged_from=message.merged_from,
             )
             for message in sorted(messages, key=lambda message: message.created_at)
         ],

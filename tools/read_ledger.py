@@ -17,7 +17,7 @@ import zstandard
 SEGMENT_HEADER, ZSTD_MAGIC = b"chatledger-segment/1\n", b"\x28\xb5\x2f\xfd"
 NOTHING, DIGEST, SALT = b"\xc0", b"\xc4\x20", b"\xc4\x10"  # how slots begin; one with content is an array with a salt
 KINDS = "message branch checkpoint run regeneration".split()
-MESSAGE = "id parent_id created_at name type form agent_id reply_to copied_from".split()
+MESSAGE = "id parent_id created_at name type form agent_id reply_to copied_from merged_from".split()
 ANNOTATION = {"stale": False, "replaced_by": None, "hidden": False, "metadata": {}}
 RUN = """id run_id thread_id assistant_id runtime trigger_message_id references message_id checkpoint_id status
 created_at updated_at repeats regeneration_id metadata""".split()
@@ -119,7 +119,7 @@ def replay(chats: dict[str, dict], head: list[bytes], parts: list[list[bytes]], 
         chats[stream] = {kind: {} for kind in KINDS} | {"chat": info, "active": 0, "branch": {0: main}}
     elif chat and topic == "message_appended/2":
         for structure, who, what in parts:
-            message = dict(zip(MESSAGE, unpack(structure, {}) + [None] * 9)) | {"annotation": None}
+            message = dict.fromkeys(MESSAGE[:9]) | dict(zip(MESSAGE, unpack(structure, {}))) | {"annotation": None}
             message |= dict(zip(("sender_id", "data", "notes"), content_of(who, {})[:1] + content_of(what, large)))
             message["created_at"] = time if message["created_at"] is None else message["created_at"]
             message["parent_id"] = last if message["parent_id"] == 0 else message["parent_id"]

@@ -292,6 +292,7 @@ class _Copying:
                 parent_id=parent_id,
                 reply_to=self._new(message.reply_to),
                 copied_from=message.id,
+                merged_from=tuple(self._successor(parent) for parent in message.merged_from),
                 annotation=None,
                 notes=notes_of_copy(message),
                 redacted=redaction_in(notes_of_copy(message)),

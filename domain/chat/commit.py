@@ -17,13 +17,12 @@ from ..errors import (
     ChatNotFoundError,
     InvalidValueError,
     MessageConflictError,
-    MessageNotFoundError,
 )
 from ..limits import check_id, same_json
 from ..values import MAIN, MAIN_NUMBER, Annotation, Message, NewMessage
 from .decide_branches import check_target
 from .decide_chats import decide_create_chat, decide_delete_chat, decide_update_chat
-from .decide_messages import check_message, missing_messages
+from .decide_messages import check_message, check_references, missing_messages
 from .decide_runs import annotations
 from .events import (
     Body,
@@ -286,8 +285,7 @@ class Commit:
                 raise MessageConflictError(message.id, chat_id=self.state.chat_id)
             if self.state.is_elsewhere(message.id):
                 raise MessageConflictError(message.id, chat_id=self.state.chat_id, other_chat=True)
-            if message.reply_to is not None and not self.has(message.reply_to):
-                raise MessageNotFoundError(message.reply_to, chat_id=self.state.chat_id)
+            check_references(self.state, message, self._new)
             if message.parent_id not in {None, parent}:
                 msg = (
                     f"message {message.id!r} names the parent {message.parent_id!r}, but is appended behind {parent!r}"

@@ -85,8 +85,7 @@ def decide_append(
                 "messages with parents of their own are added, not appended"
             )
             raise InvalidValueError(msg)
-        if message.reply_to is not None:
-            _check_reply(state, message.reply_to, stored)
+        check_references(state, message, stored)
         chained.append(msgspec.structs.replace(message, parent_id=parent_id))
         stored[message.id] = message  # for the next ones of the call: an id that is given twice is a conflict, too
         parent_id = message.id
@@ -151,8 +150,7 @@ def missing_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: int
         parent_id = message.parent_id
         if parent_id is not None and parent_id not in added and not state.has_message(parent_id):
             raise ParentNotFoundError(message.id, parent_id=parent_id, chat_id=state.chat_id)
-        if message.reply_to is not None:
-            _check_reply(state, message.reply_to, added)
+        check_references(state, message, added)
         added[message.id] = message
     return list(added.values())
 
@@ -190,10 +188,23 @@ def check_message(draft: Any, now: int) -> Message:
         agent_id=draft.agent_id,
         reply_to=draft.reply_to,
         copied_from=draft.copied_from,
+        merged_from=check_merged(draft.merged_from, what) if draft.merged_from else (),
         form=form,
         notes=notes,
         redacted=None if notes is None else redaction_in(notes),
     )
+
+
+def check_merged(parents: Any, what: str) -> tuple[str, ...]:
+    """Return the further parents of a message. Raises `InvalidValueError` unless they are different ids."""
+    if not isinstance(parents, tuple | list):
+        msg = f"merged_from of {what} must be a tuple of message ids, not {type(parents).__name__}"
+        raise InvalidValueError(msg)
+    ids = tuple(check_id(parent, f"merged_from of {what}") for parent in cast("Sequence[Any]", parents))
+    if len(set(ids)) < len(ids):
+        msg = f"merged_from of {what} names a message twice"
+        raise InvalidValueError(msg)
+    return ids
 
 
 def _notes_of(metadata: Any, what: str) -> dict[str, Any] | None:
@@ -205,8 +216,8 @@ def _notes_of(metadata: Any, what: str) -> dict[str, Any] | None:
 
 def is_same_message(a: Message, b: Message) -> bool:
     """Whether name, type, form, data, attribution and the notes of the writer are equal; parent and time are not looked at."""
-    ours = (a.name, a.type, a.form, a.sender_id, a.agent_id, a.reply_to)
-    theirs = (b.name, b.type, b.form, b.sender_id, b.agent_id, b.reply_to)
+    ours = (a.name, a.type, a.form, a.sender_id, a.agent_id, a.reply_to, a.merged_from)
+    theirs = (b.name, b.type, b.form, b.sender_id, b.agent_id, b.reply_to, b.merged_from)
     # The form counts: equal data in two forms are read as two different messages.
     # Content that is gone cannot be compared, and its form went with it.
     if a.redacted is not None or b.redacted is not None:
@@ -256,6 +267,20 @@ def _is_stored_chain(
     return previous is not None and head is not None and state.is_ancestor(previous.id, head)
 
 
-def _check_reply(state: ChatState, target: str, earlier: Mapping[str, Message | None]) -> None:
-    if earlier.get(target) is None and not state.has_message(target):
-        raise MessageNotFoundError(target, chat_id=state.chat_id)
+def check_references(state: ChatState, message: Message, earlier: Mapping[str, Message | None]) -> None:
+    """
+    Look whether the chat has what a message answers and what it merges, or the call `earlier`.
+
+    A message comes after all its parents, so no order of merges makes a circle.
+
+    Raises:
+        MessageNotFoundError: The chat has no such message.
+        SelfParentError: It merges itself.
+    """
+    if message.reply_to is None and not message.merged_from:
+        return
+    if message.id in message.merged_from:
+        raise SelfParentError(message.id)
+    for target in (message.reply_to, *message.merged_from):
+        if target is not None and earlier.get(target) is None and not state.has_message(target):
+            raise MessageNotFoundError(target, chat_id=state.chat_id)

@@ -75,7 +75,7 @@ def decide_fork_chat(
     """
     The new chat with copies of the messages and of their annotations. Nothing when this fork was made already.
 
-    What a copy says of messages that are not copied is left out: a reply, or the message that replaces it.
+    What a copy says of messages that are not copied is left out: a reply, the heads that it merges, or the message that replaces it.
 
     Args:
         state: The new chat, which is not there.
@@ -124,6 +124,7 @@ def _copied(message: Message, new_ids: Mapping[str, str]) -> ImportedMessage:
         sender_id=message.sender_id,
         agent_id=message.agent_id,
         reply_to=message.reply_to if message.reply_to in new_ids else None,
+        merged_from=tuple(parent for parent in message.merged_from if parent in new_ids),
         annotation=annotation,
         form=message.form,
         notes=notes_of_copy(message),

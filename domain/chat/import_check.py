@@ -173,6 +173,9 @@ def _check_parents(where: str, messages: tuple[ImportedMessage, ...]) -> None:
     for message in messages:
         if message.parent_id not in seen:
             break
+        if not seen.issuperset(message.merged_from):
+            msg = f"{where}: message {message.id!r} merges messages that do not come before it"
+            raise ChainIntegrityError(msg)
         seen.add(message.id)
     else:
         return

@@ -32,7 +32,7 @@ from ..packing import pack
 from ..values import Annotation, Message
 from ..versioned.keys import check_chat_id
 from .decide_import import check_run
-from .decide_messages import check_message
+from .decide_messages import check_merged, check_message
 from .events import MessagesAppended
 from .interchange import (
     ImportedBranch,
@@ -99,6 +99,7 @@ def fit_message(chat_id: str, message: ImportedMessage, tell: Tell) -> ImportedM
         changes["notes"] = None
     for name in _ATTRIBUTES:
         changes[name] = _kept(getattr(message, name), partial(check_id, what=name), what, tell)
+    changes["merged_from"] = _kept(message.merged_from, partial(check_merged, what=what), what, tell) or ()
     if changes["sender_id"] is not None and changes["agent_id"] is not None:
         tell(f"{what} has both sender_id and agent_id; imported without agent_id")
         changes["agent_id"] = None
@@ -221,7 +222,7 @@ def _fit_metadata(metadata: dict[str, Any] | None, what: str, tell: Tell) -> dic
 
 
 def _fit_links(messages: Sequence[ImportedMessage], what: str, tell: Tell) -> tuple[ImportedMessage, ...]:
-    """Leave out answers to messages that do not come before, and annotations that break a rule."""
+    """Leave out answers to and merges of messages that do not come before, and annotations that break a rule."""
     seen: set[str] = set()
     fitted: list[ImportedMessage] = []
     for message in messages:
@@ -231,6 +232,10 @@ def _fit_links(messages: Sequence[ImportedMessage], what: str, tell: Tell) -> tu
                 f"message {message.id!r} of {what} answers {message.reply_to!r}, which does not come before; imported without"
             )
             changes["reply_to"] = None
+        if not seen.issuperset(message.merged_from):
+            absent = next(parent for parent in message.merged_from if parent not in seen)
+            tell(f"message {message.id!r} of {what} merges {absent!r}, which does not come before; imported without")
+            changes["merged_from"] = tuple(parent for parent in message.merged_from if parent in seen)
         if message.annotation is not None:
             changes["annotation"] = _fit_annotation(
                 message.annotation, f"the annotation of {message.id!r}, {what}", tell

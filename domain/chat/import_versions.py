@@ -87,7 +87,10 @@ def settle_changes(state: ChatState, chat: ImportedChat, on_change: OnChange) ->
             None if message_id is None else new_ids.get(message_id, message_id)
             for message_id in (imported.parent_id, imported.reply_to)
         )
-        draft = draft_of(msgspec.structs.replace(imported, parent_id=parent_id, reply_to=reply_to))
+        merged_from = tuple(new_ids.get(parent, parent) for parent in imported.merged_from)
+        draft = draft_of(
+            msgspec.structs.replace(imported, parent_id=parent_id, reply_to=reply_to, merged_from=merged_from)
+        )
         message = check_message(draft, 0)
         if stored.parent_id == message.parent_id and is_same_message(stored, message):
             continue
@@ -137,7 +140,8 @@ def original_id(state: ChatState, message_id: str) -> str:
 def _version_id(original: str, message: Message) -> str:
     content = (message.parent_id, message.name, message.type, message.sender_id, message.agent_id, message.reply_to)
     digest = blake2b(
-        _encode([original, content, packable(message.data), message.form, message.notes]), digest_size=16
+        _encode([original, (*content, *message.merged_from), packable(message.data), message.form, message.notes]),
+        digest_size=16,
     ).hexdigest()
     version_id = f"{original}{_MARK}{digest[:12]}"
     return version_id if len(version_id.encode()) <= MAX_ID_BYTES else digest

@@ -39,6 +39,7 @@ class ImportedMessage(Value, frozen=True, kw_only=True):
     copied_from: str | None = None
     form: str | UnsetType | None = UNSET
     notes: dict[str, Any] | None = None
+    merged_from: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -185,6 +186,7 @@ def with_message_ids(chat: ImportedChat, new_ids: Mapping[str, str]) -> Imported
                 parent_id=new(message.parent_id),
                 reply_to=new(message.reply_to),
                 copied_from=new(message.copied_from),
+                merged_from=tuple(new_ids.get(parent, parent) for parent in message.merged_from),
                 annotation=message.annotation
                 and msgspec.structs.replace(message.annotation, replaced_by=new(message.annotation.replaced_by)),
             )
@@ -245,6 +247,7 @@ def draft_of(message: ImportedMessage | Message) -> NewMessage:
         reply_to=message.reply_to,
         metadata=notes_of_copy(message) if isinstance(message, Message) else message.notes,
         copied_from=message.copied_from,
+        merged_from=message.merged_from,
     )
 
 

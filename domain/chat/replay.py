@@ -107,6 +107,9 @@ class ReplayedChat:
                 message.parent_id in self._messages or message.parent_id in added
             ):
                 raise self._damage(recorded, f"names the parent {message.parent_id!r}, which the chat does not have")
+            for merged in message.merged_from:
+                if merged not in self._messages and merged not in added:
+                    raise self._damage(recorded, f"merges message {merged!r}, which the chat does not have")
             added.add(message.id)
         for target in targets:
             if target is not None and target not in self._messages and target not in added:
@@ -254,6 +257,24 @@ class ReplayedChat:
     def ancestor(self, message_id: str, depth: int) -> str:
         """The ancestor of a message, or the message itself, at a depth that its chain has."""
         return next(message.id for message in self._upwards(message_id) if self._depths[message.id] == depth)
+
+    def merge_base(self, a: str, b: str, *, is_on_chain: bool = False) -> str | None:
+        """The newest message that is `a` or comes before it, and is `b` or comes before it; of the chain of `a` on request."""
+        before_a = {message.id for message in self._upwards(a)} if is_on_chain else self._all_before(a)
+        shared = before_a & self._all_before(b)
+        return next((message_id for message_id in reversed(self._messages) if message_id in shared), None)
+
+    def _all_before(self, message_id: str) -> set[str]:
+        """A message and all before it, on the chains of what was merged too."""
+        before: set[str] = set()
+        heads = [message_id]
+        while heads:
+            for message in self._upwards(heads.pop()):
+                if message.id in before:
+                    break
+                before.add(message.id)
+                heads += message.merged_from
+        return before
 
     def newest_leaf(self, message_id: str) -> str:
         """The message at which one arrives from a message of this chat by going on to the newest child each time."""

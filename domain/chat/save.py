@@ -20,7 +20,7 @@ from ..limits import check_choice, check_id, check_ids
 from ..values import UI, Branch, Chat, Message, NewMessage
 from ..wire import Value
 from .decide_branches import check_target
-from .decide_messages import check_expected, check_message, find_branch, is_same_message
+from .decide_messages import check_expected, check_message, check_references, find_branch, is_same_message
 from .events import Body, BranchCreated, MessagesAppended
 from .fork import next_name
 from .state import ChatState, next_branch_number
@@ -266,16 +266,15 @@ def _earlier(state: ChatState, after: str | None, edit: Message) -> str | None:
 
 def _chained(state: ChatState, messages: Iterable[Message], head: str | None, new_ids: dict[str, str]) -> list[Message]:
     """The messages, each the parent of the next, with answers to edited messages following them to their new ids."""
-    earlier: set[str] = set()
+    earlier: dict[str, Message] = {}
     chained: list[Message] = []
     for message in messages:
         reply_to = message.reply_to
-        if reply_to is not None:
-            if new_ids.get(reply_to) in earlier:
-                reply_to = new_ids[reply_to]
-            elif reply_to not in earlier and not state.has_message(reply_to):
-                raise MessageNotFoundError(reply_to, chat_id=state.chat_id)
-        chained.append(msgspec.structs.replace(message, parent_id=head, reply_to=reply_to))
+        if reply_to is not None and new_ids.get(reply_to) in earlier:
+            reply_to = new_ids[reply_to]
+        message = msgspec.structs.replace(message, parent_id=head, reply_to=reply_to)  # noqa: PLW2901 - the same message
+        check_references(state, message, earlier)
+        chained.append(message)
         head = message.id
-        earlier.add(message.id)
+        earlier[message.id] = message
     return chained

@@ -297,6 +297,14 @@ class ChatState(RunState, StreamSnapshot, Protocol):
         """The ancestor of a message of this chat, or the message itself, at a depth that its chain has."""
         ...
 
+    def merge_base(self, a: str, b: str, *, is_on_chain: bool = False) -> str | None:
+        """
+        The newest message that both `a` and `b` are or come after, with what they merged; None where they share nothing.
+
+        With `is_on_chain` only messages of the chain of `a` count. Both belong to this chat.
+        """
+        ...
+
     def newest_leaf(self, message_id: str) -> str:
         """The message at which one arrives from a message of this chat by going on to the newest child each time."""
         ...

@@ -49,12 +49,13 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Arrow(msgspec.Struct, frozen=True, kw_only=True):
-    """An arrow from a message to its child, or from a branch or checkpoint to its message."""
+    """An arrow from a message to its child or to the message that merges it, or from a branch or checkpoint to its message."""
 
     tail: str
     head: str
     is_pointer: bool
     is_active: bool
+    is_merge: bool = False
 
 
 def draw_boxes(graph: Graph, *, collapse_after: int | None = COLLAPSE_AFTER) -> Iterator[Box | Arrow]:
@@ -65,9 +66,14 @@ def draw_boxes(graph: Graph, *, collapse_after: int | None = COLLAPSE_AFTER) -> 
 
 def _boxes(parts: Iterator[Part]) -> Iterator[Box | Arrow]:
     branches = checkpoints = 0
+    keys: dict[str, str] = {}
+    merges: list[tuple[str, str]] = []
     for part in parts:
         key = _key(part.number)
         yield _box(part, key)
+        if part.node is not None:
+            keys[part.node.id] = key
+            merges.extend((parent, key) for parent in part.node.merged_from)
         if part.parent is not None:
             yield Arrow(tail=_key(part.parent), head=key, is_pointer=False, is_active=part.is_active)
         for name, is_active in part.branches:
@@ -76,6 +82,9 @@ def _boxes(parts: Iterator[Part]) -> Iterator[Box | Arrow]:
         for name in part.checkpoints:
             checkpoints += 1
             yield from _pointer(f"c{checkpoints}", key, "checkpoint", name)
+    for parent, key in merges:
+        if parent in keys:
+            yield Arrow(tail=keys[parent], head=key, is_pointer=False, is_active=False, is_merge=True)
 
 
 def _key(number: int) -> str:
@@ -164,6 +173,9 @@ def _dot_node(box: Box) -> str:
 
 
 def _edge(arrow: Arrow) -> str:
+    if arrow.is_merge:
+        # The shape of the tree stays that of the chains.
+        return f'{arrow.tail} -> {arrow.head} [style="dashed", label="merge", fontcolor="{_GREY}", constraint="false"]'
     if arrow.is_pointer:
         return f'{arrow.tail} -> {arrow.head} [style="dashed"]'
     thick = ' [penwidth="3"]' if arrow.is_active else ""
@@ -202,7 +214,7 @@ def draw_mermaid(graph: Graph, *, collapse_after: int | None = COLLAPSE_AFTER, d
     Draw the DAG of a chat as the text of a Mermaid flowchart.
 
     Messages are boxes, coloured by role; branches have round ends and point to their head, the active one is filled and
-    marked `*`; checkpoints are hexagons. The chain of the active branch has thick lines.
+    marked `*`; checkpoints are hexagons. The chain of the active branch has thick lines, a merge a dashed one from what it merges.
 
     Args:
         graph: As `visualize_graph` takes it.
@@ -245,6 +257,8 @@ def _mermaid_node(box: Box) -> str:
 
 
 def _link(arrow: Arrow) -> str:
+    if arrow.is_merge:
+        return f"{arrow.tail} -. merge .-> {arrow.head}"
     if arrow.is_pointer:
         return f"{arrow.tail} -.-> {arrow.head}"
     return f"{arrow.tail} {'==>' if arrow.is_active else '-->'} {arrow.head}"

@@ -19,7 +19,8 @@ class RowEdge(Value, frozen=True, gc=False):
     An edge of the drawing, from a message (`row`, `lane`) to one that answers it (`to_row`, `to_lane`).
 
     A long edge that passes rows without messages of its line is cut in two: the first ends after three rows (`cut` is "down"), the
-    second begins three rows before the answer ("up"). `line` is that of the answer, as `GraphRow.line` has it.
+    second begins three rows before the answer ("up"). `line` is that of the answer, as `GraphRow.line` has it. `is_merge`: the message
+    merges the other one.
     """
 
     row: int
@@ -28,6 +29,7 @@ class RowEdge(Value, frozen=True, gc=False):
     to_lane: int
     cut: Literal["down", "up"] | None
     line: int
+    is_merge: bool = False
 
 
 class RowBundle(Value, frozen=True, gc=False):
@@ -50,7 +52,7 @@ class GraphRow(Value, frozen=True, kw_only=True, gc=False):
         line: The row of the first message of its line: of those that are drawn in one lane below each other. It tells lines apart.
         branch: The name of a branch that goes through it: of one with its head at the end of the line, else of the oldest that has
             it. None where no branch has it any more.
-        parents: Where the message is that it answers; empty for a root.
+        parents: Where the message is that it answers, and where those are that it merges; empty for a root.
         role: The name of the message.
         preview: At most 50 characters of its text; empty for a hidden message.
         created_at: Milliseconds since the Unix epoch.

@@ -78,7 +78,7 @@ def outline(graph: Graph, *, collapse_after: int | None) -> Iterator[Part]:
     Args:
         graph: Also of foreign data: parents may be missing, and a cycle is cut above its first message.
         collapse_after: Longer runs of messages that are only children with one child each, without branch or checkpoint,
-            are represented by their first and last two. None leaves nothing out.
+            are represented by their first and last two. None leaves nothing out. Merges and what they merge are shown.
 
     Raises:
         InvalidValueError: `collapse_after` is no number of messages, or two messages have the same id.
@@ -122,6 +122,8 @@ class _Outline:
             self._roots[node.id] = node
             if node.parent_id is not None:
                 self._notes[node.id] = CYCLE if node.id in firsts else PARENT_MISSING
+        self._merges = {node.id for node in nodes if node.merged_from}
+        self._merges.update(parent for node in nodes for parent in node.merged_from)
         self._checkpoints: dict[str, list[str]] = {}
         for checkpoint in graph.checkpoints:
             self._checkpoints.setdefault(checkpoint.message_id, []).append(checkpoint.name)
@@ -183,7 +185,7 @@ class _Outline:
         return run
 
     def _is_plain(self, node: GraphNode) -> bool:
-        if node.id in self._roots or node.id in self._branches or node.id in self._checkpoints:
+        if any(node.id in marked for marked in (self._roots, self._branches, self._checkpoints, self._merges)):
             return False
         assert node.parent_id is not None, "what has no parent is a root"
         return len(self._children[node.parent_id]) == 1 == len(self._children.get(node.id, ()))
@@ -256,6 +258,7 @@ class DrawnLine(msgspec.Struct, frozen=True, kw_only=True):
         checkpoints: The names of those on this message.
         is_active: Whether it lies on the chain of the active branch.
         note: Why a message with a parent is drawn as a root, else empty.
+        merged_from: The ids of its further parents, as they are shown.
         skipped: How many messages this line stands for, 0 for one that is shown.
     """
 
@@ -269,15 +272,17 @@ class DrawnLine(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: tuple[str, ...] = ()
     is_active: bool = False
     note: str = ""
+    merged_from: tuple[str, ...] = ()
     skipped: int = 0
 
     @property
     def markers(self) -> str:
-        """The branches, checkpoints and the note behind a message."""
+        """The branches, checkpoints, merged messages and the note behind a message."""
         names = ", ".join(f"{name} *" if is_active else name for name, is_active in self.branches)
         parts = (
             f" <- [{names}]" if names else "",
             f" {{{', '.join(self.checkpoints)}}}" if self.checkpoints else "",
+            f" (merges {', '.join(self.merged_from)})" if self.merged_from else "",
             f" ({self.note})" if self.note else "",
         )
         return "".join(parts)
@@ -384,4 +389,5 @@ def _line(part: Part, prefix: str, *, below: str = "", is_root: bool = False) ->
         checkpoints=tuple(map(marker, part.checkpoints)),
         is_active=part.is_active,
         note=part.note,
+        merged_from=tuple(escaped(short_id(parent)) for parent in part.node.merged_from),
     )

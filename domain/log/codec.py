@@ -115,6 +115,7 @@ class _MessageStructure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     agent_id: str | None = None
     reply_to: str | None = None
     copied_from: str | None = None
+    merged_from: tuple[str, ...] = ()
 
 
 class _Sender(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -394,7 +395,6 @@ def _messages(
 ) -> MessagesAppended:
     """The messages of parts, which follow the message `before`; the slots without content are added to `redacted`."""
     messages: list[Message] = []
-    occurred_at = head.occurred_at
     for number, part in enumerate(parts, 1):
         structure, what, who = part.structure, part.what, part.who
         parent: Any = structure.parent
@@ -428,11 +428,12 @@ def _messages(
                 form=structure.form,
                 data=data,
                 notes=notes,
-                created_at=occurred_at if created_at is None else created_at,
+                created_at=head.occurred_at if created_at is None else created_at,
                 sender_id=sender,
                 agent_id=structure.agent_id,
                 reply_to=structure.reply_to,
                 copied_from=structure.copied_from,
+                merged_from=structure.merged_from,
                 redacted=why,
             )
         )
@@ -614,6 +615,8 @@ def _structure(message: Message, parent: str | int | None, occurred_at: int) -> 
     created_at = None if message.created_at == occurred_at else message.created_at
     start = (message.id, parent, created_at, message.name)
     form, agent_id, reply_to, copied_from = message.form, message.agent_id, message.reply_to, message.copied_from
+    if message.merged_from:
+        return _encode((*start, message.type, form, agent_id, reply_to, copied_from, message.merged_from))
     if copied_from is not None:
         return _encode((*start, message.type, form, agent_id, reply_to, copied_from))
     if reply_to is not None:

@@ -347,6 +347,8 @@ def _write(stream: IO[bytes], line: _ExportLine) -> None:
             text = msgspec.json.encode(line)
         else:  # data of messages have NaN, infinities and half an emoji, which Python's `json` writes, and reads
             value = msgspec.to_builtins(line)
+            if not line.message.merged_from:  # as nearly all
+                del value["message"]["merged_from"]
             try:
                 text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
             except UnicodeEncodeError:

@@ -264,6 +264,21 @@ class MessageMethods(LedgerPart):
             common = chat.chains.common_ancestor(place, other)
             return None if common is None else chat.chains.message(common)
 
+    def merge_base(self, a: str, b: str) -> Message | None:
+        """
+        The newest message that two messages both come after, also by way of what was merged; None when they share nothing.
+
+        One of the two itself where the other comes after it: what is merged already. Without merges it is their `common_ancestor`.
+
+        Raises:
+            MessageNotFoundError: One of them is unknown.
+            WrongChatError: They belong to different chats.
+        """
+        with self._store.snapshot(_chats_of(a, b)) as snapshot:
+            chat, place, other = _find_both(snapshot, a, b)
+            base = chat.chains.merge_base(place, other)
+            return None if base is None else chat.chains.message(base)
+
     def diff(self, a: str, b: str) -> Divergence:
         """
         Compare the chains of two messages: the last common message, and what each has after it.

@@ -33,6 +33,8 @@ from .port import LedgerPart
 
 _MOST_PIXELS: Final = 10_000
 _MOST_NAMES: Final = 20
+_LONGEST_MERGE: Final = 40
+"""The rows over which the edge of a merge is drawn whole."""
 
 
 class RowMethods(LedgerPart):
@@ -261,7 +263,11 @@ class _Drawing:
             line=line.first,
             # Nearly every line ends in the head of its branch.
             branch=next(iter(self.rows.heads.get(line.last) or self.heads.below(place)), None),
-            parents=[] if parent is None else [self.point(parent)],
+            parents=[
+                self.point(above)
+                for above in (parent, *map(self.chat.place_of, message.merged_from))
+                if above is not None
+            ],
         )
 
     def edges(self, first: int, end: int, shown: Sequence[tuple[int, Place]]) -> list[RowEdge]:
@@ -277,7 +283,20 @@ class _Drawing:
                 above = self.point(parent)
                 pieces = pieces_of(line, (above.row, above.lane), row)
                 edges += [RowEdge(*piece, line.first) for piece in pieces if piece.row < end and piece.to_row >= first]
-        return edges
+        return edges + [edge for edge in self._merges(first) if edge.row < end and edge.to_row >= first]
+
+    def _merges(self, first: int) -> Iterator[RowEdge]:
+        """Yield what is drawn of the edges from merged messages to merges from a row on: long ones without their middle."""
+        for number, place, parents in self.chat.chains.merges():
+            if number < first:
+                break
+            to, line = self.point(place), self.layout.lines[self.layout.line(place)].first
+            for merged in map(self.point, parents):
+                if to.row - merged.row <= _LONGEST_MERGE:
+                    yield RowEdge(merged.row, merged.lane, to.row, to.lane, None, line, is_merge=True)
+                else:
+                    yield RowEdge(merged.row, merged.lane, merged.row + 1, merged.lane, "down", line, is_merge=True)
+                    yield RowEdge(to.row - 1, to.lane + 1, to.row, to.lane, "up", line, is_merge=True)
 
     def bundle(self, first: int, end: int) -> list[RowBundle]:
         """Return where lines are cut in these rows."""

@@ -17,6 +17,7 @@ from .links import LinkMethods
 from .live import LiveMethods
 from .log import BackupMethods, LogMethods
 from .members import MemberMethods
+from .merges import MergeMethods
 from .messages import MessageMethods
 from .persons import PersonMethods
 from .port import LedgerPart, StorePort
@@ -40,6 +41,7 @@ T = TypeVar("T")
 class LedgerMethods(
     ReplayMethods,
     SyncMethods,
+    MergeMethods,
     ChatMethods,
     MessageMethods,
     BranchMethods,
@@ -131,6 +133,7 @@ class LedgerView(LedgerPart):
     children = _as_of(LedgerMethods.children)
     siblings = _as_of(LedgerMethods.siblings)
     common_ancestor = _as_of(LedgerMethods.common_ancestor)
+    merge_base = _as_of(LedgerMethods.merge_base)
     diff = _as_of(LedgerMethods.diff)
 
     get_branch = _as_of(LedgerMethods.get_branch)

@@ -54,6 +54,7 @@ _decode_annotation = msgspec.msgpack.Decoder(tuple[str, Annotation]).decode
 _encode = msgspec.msgpack.Encoder().encode
 _set = msgspec.structs.force_setattr
 _place: Final = Struct(">II")
+_LAST_NUMBER: Final = b"\xff\xff\xff\xff"
 TURNS: Final = Struct(">IIIQ")
 
 
@@ -229,6 +230,43 @@ class Chains:
             else:
                 left, right = above_left.parent_segment, above_right.parent_segment
         return left, min(self._exit(a, left), self._exit(b, left))
+
+    def merge_base(self, a: Place, b: Place, *, is_on_chain: bool = False) -> Place | None:
+        """
+        The newest message that both are or come after, with what they merged; None where they share nothing.
+
+        With `is_on_chain` only messages of the chain of `a` count. Costs O(log forks) for each merge that is newer than it,
+        whatever else the chat has.
+        """
+        ours, theirs = [a], [b]
+        newest = self.common_ancestor(a, b)
+        number = -1 if newest is None else self.ordinal(newest)
+        for merged_at, place, parents in self.merges():
+            # Parents have lower numbers: merges before what both share lead to what is older than it.
+            if merged_at <= number:
+                break
+            for heads, others in ((theirs, ours),) if is_on_chain else ((theirs, ours), (ours, theirs)):
+                if any(self.is_ancestor(place, head) for head in heads):
+                    heads.extend(parents)
+                    for meeting in (self.common_ancestor(parent, other) for parent in parents for other in others):
+                        if meeting is not None and (at := self.ordinal(meeting)) > number:
+                            newest, number = meeting, at
+        return newest
+
+    def merges(self) -> Iterator[tuple[int, Place, list[Place]]]:
+        """Yield the messages that merge others, newest first: the number in log order, the place, and those of the further parents."""
+        prefix = chat_key(self._chat_no, Tag.MERGE)
+        cursor = self._txn.cursor(self._table)
+        is_there = cursor.prev() if cursor.set_range(prefix + _LAST_NUMBER) else cursor.last()
+        while is_there and (key := cursor.key()).startswith(prefix):
+            places = list(_place.iter_unpack(without_checksum(cursor.value())))
+            yield _u32.unpack_from(key, len(prefix))[0], places[0], places[1:]
+            is_there = cursor.prev()
+
+    def ordinal(self, place: Place) -> int:
+        """Return the number of the message at a place in log order."""
+        first, page = self._page(place)
+        return ordinals_in(page)[place[1] - first]
 
     def _at_level(self, number: int, level: int) -> int:
         while (segment := self.segment(number)).level > level:

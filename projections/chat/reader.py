@@ -310,8 +310,7 @@ class IndexedChat:
 
     def ordinal(self, place: Place) -> int:
         """Return the number of the message at a place in log order."""
-        ((ordinal, *_),) = self.chains.numbered_runs(place[0], place[1], place[1])
-        return ordinal
+        return self.chains.ordinal(place)
 
     def look_up(self, message_ids: Iterable[str]) -> None:
         """Find many messages in one pass over the table, before they are asked for one by one."""
@@ -343,6 +342,11 @@ class IndexedChat:
         """Whether the chain of `descendant_id` contains `message_id`."""
         place, descendant = self.place(message_id), self.place(descendant_id)
         return place is not None and descendant is not None and self.chains.is_ancestor(place, descendant)
+
+    def merge_base(self, a: str, b: str, *, is_on_chain: bool = False) -> str | None:
+        """The newest message that both are or come after, with what they merged; of the chain of `a` on request."""
+        place = self.chains.merge_base(self.place_of(a), self.place_of(b), is_on_chain=is_on_chain)
+        return None if place is None else self.chains.id_at(place)
 
     def all_messages(self) -> list[Message]:
         """All messages on all branches, in log order."""

@@ -27,6 +27,7 @@ from ..lmdb.keys import (
     NO_SEGMENT,
     Tag,
     branch_number,
+    chat_key,
     creation_scopes,
     fork_key,
     id_key,
@@ -454,6 +455,13 @@ class ChatWriter(IndexedChat):
         for message, body in zip(line, bodies, strict=True):
             if message.copied_from is not None:
                 self._tables.put_copy(self._txn, message.copied_from, self.chat_no, places[message.id])
+            if message.merged_from:
+                parents = [self._target(parent, recorded) for parent in message.merged_from]
+                merged_at = ordinal + places[message.id][1] - first
+                row = b"".join(_PLACE.pack(*place) for place in (places[message.id], *parents))
+                self._txn.put(
+                    chat_key(self.chat_no, Tag.MERGE, merged_at.to_bytes(4)), with_checksum(row), db=self._tables.rows
+                )
             # The data come from the log with what lay beside it put back in, so what was large is found out again.
             for large in take_out(message.data).large if len(body) > LARGE_BYTES else ():
                 note_large(self._txn, self._tables, self.chat_no, large.digest)

@@ -78,6 +78,7 @@ class Tag:
     BRANCH_NAME: Final = b"\x14"
     LAST_TEXT: Final = b"\x15"
     PSEUDONYM: Final = b"\x16"
+    MERGE: Final = b"\x17"
 
 
 def chat_key(chat_no: int, tag: bytes, rest: bytes = b"") -> bytes:

@@ -15,8 +15,8 @@ from .manifest import (
     DELETED,
     LANDMARKS,
     PENDING,
-    Merge,
     SearchManifest,
+    SegmentMerge,
     Totals,
     manifest_of,
     put_manifest,
@@ -213,7 +213,7 @@ def _clean_segments(txn: Transaction, tables: Tables, manifest: SearchManifest) 
     manifest.purged = (0, b"") if rest is None else (stored.segment.id, rest)
 
 
-def _cancel(manifest: SearchManifest, merge: Merge) -> None:
+def _cancel(manifest: SearchManifest, merge: SegmentMerge) -> None:
     manifest.merges.remove(merge)
     manifest.trash.append(merge.output)
 

@@ -80,7 +80,7 @@ class SearchSegment(msgspec.Struct, array_like=True):
     postings: int
 
 
-class Merge(msgspec.Struct, array_like=True):
+class SegmentMerge(msgspec.Struct, array_like=True):
     """
     A merge that has begun.
 
@@ -117,7 +117,7 @@ class SearchManifest(msgspec.Struct, array_like=True):
 
     next_id: int = 1
     segments: list[SearchSegment] = []
-    merges: list[Merge] = []
+    merges: list[SegmentMerge] = []
     trash: list[int] = []
     deleted: list[int] = []
     purged: tuple[int, bytes] = (0, b"")

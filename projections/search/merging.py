@@ -24,7 +24,7 @@ from .documents import (
     put_columns,
     put_directory,
 )
-from .manifest import FANOUT, Merge, SearchManifest, SearchSegment, manifest_of, put_manifest
+from .manifest import FANOUT, SearchManifest, SearchSegment, SegmentMerge, manifest_of, put_manifest
 from .postings import Postings, merged, spread
 from .segments import BlockCursor, document_of, drop_rows, level_of, put_blocks, term_of
 
@@ -54,7 +54,7 @@ def plan(manifest: SearchManifest) -> bool:
 def begin(manifest: SearchManifest, segments: Sequence[SearchSegment]) -> None:
     """Begin a merge of segments."""
     # These are left out from the start; a chat that is deleted later cancels the merge, see `deletion`.
-    manifest.merges.append(Merge([segment.id for segment in segments], manifest.next_id, list(manifest.deleted)))
+    manifest.merges.append(SegmentMerge([segment.id for segment in segments], manifest.next_id, list(manifest.deleted)))
     manifest.next_id += 1
 
 
@@ -180,7 +180,7 @@ _DECODED_BYTES: Final = 100_000
 
 
 class _Merging:
-    def __init__(self, txn: Transaction, tables: Tables, manifest: SearchManifest, merge: Merge) -> None:
+    def __init__(self, txn: Transaction, tables: Tables, manifest: SearchManifest, merge: SegmentMerge) -> None:
         self._txn, self._tables, self._manifest, self._merge = txn, tables, manifest, merge
         self._inputs = [
             SegmentDocuments(txn, tables, _segment(manifest, segment_id), may_remember=True)

@@ -48,6 +48,7 @@ from chatledger.errors import (
 from chatledger.infra.ledger.drafts import assistant, assistant_text, message, user
 from chatledger.infra.ledger.feed import AsyncFeed, Feed, FeedInfo
 from chatledger.infra.ledger.ledger import Ledger
+from chatledger.infra.ledger.merges import Merge
 from chatledger.infra.ledger.view import LedgerView
 from chatledger.infra.log.nats.endpoint import Login
 from chatledger.infra.store.custom_projections import ProjectionInfo
@@ -101,6 +102,7 @@ __all__ = [
     "LedgerView",
     "LogUnavailableError",
     "Login",
+    "Merge",
     "Message",
     "MessageHistory",
     "NewMessage",

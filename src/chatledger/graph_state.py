@@ -1,5 +1,6 @@
 """The state of an agent's graph: a ready-made schema, reducers, transitions, observers, and a store of its versions."""
 
+from chatledger.domain.graph.merging import merge_states
 from chatledger.domain.graph.reducers import (
     AGENT_REDUCERS,
     CountChange,
@@ -83,6 +84,7 @@ __all__ = [
     "last_write",
     "merge_docs",
     "merge_metadata",
+    "merge_states",
     "merge_tasks",
     "parse_state_id",
     "reduce_state",

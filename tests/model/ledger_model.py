@@ -37,6 +37,7 @@ class Node:
     data: Any
     is_redacted: bool = False
     event: int = 0
+    merged: str | None = None
 
     def is_repeated_by(self, other: "Node") -> bool:
         """Whether another one would be no conflict: what was redacted is compared with nothing."""
@@ -75,6 +76,13 @@ class ModelChat:
             found.append(head)
             head = self.messages[head].parent
         return found[::-1]
+
+    def before(self, head: str | None) -> set[str]:
+        """A message and all before it, with what was merged."""
+        if head is None:
+            return set()
+        chain = self.chain(head)
+        return set(chain).union(*(self.before(self.messages[message].merged) for message in chain))
 
 
 Draft = dict[str, Any]
@@ -285,6 +293,23 @@ class Model:
         while f"{base}-v{number}" in chat.branches:
             number += 1
         return self.create_branch(chat_id, f"{base}-v{number}", message_id, activate=activate)
+
+    def merge(self, chat_id: str, source: str, into: str, draft: Draft) -> str:
+        if source == into:
+            raise refuse(InvalidValueError)
+        chat, source = self.branch(chat_id, source)
+        self.branch(chat_id, into)
+        tip, head, message_id = chat.branches[source], chat.branches[into], draft["id"]
+        if tip is None:
+            raise refuse(InvalidValueError)
+        if tip in chat.before(head):
+            return "already_merged"
+        if message_id in chat.messages or self.is_elsewhere(chat_id, message_id):
+            raise refuse(MessageConflictError)
+        chat.messages[message_id] = Node(head, draft["data"], event=chat.events, merged=tip)
+        chat.branches[into] = message_id
+        chat.events += 1
+        return "merged"
 
     def activate(self, chat_id: str, name: str) -> str:
         chat, name = self.branch(chat_id, name)

@@ -366,6 +366,21 @@ class LedgerMachine(RuleBasedStateMachine):
         )
         self.do(call, writer)
 
+    @rule(chat=chats, branch=numbers, into=numbers, summary=fresh, writer=numbers)
+    def merge(self, chat: int, branch: int, into: int, summary: tuple[bool, int, Any], writer: int) -> None:
+        chat_id = self.chat_id(chat)
+        source, target = self.pick_branch(chat_id, branch), self.pick_branch(chat_id, into)
+        is_new, number, data = summary
+        draft = {"name": "user", "data": data, "id": self.new_message_id() if is_new else self.message_id(number)}
+        call = Call(
+            "merge",
+            [chat_id, source, target, [draft]],
+            {},
+            lambda: self.model.merge(chat_id, source, target, draft),
+            itemgetter("outcome"),
+        )
+        self.do(call, writer)
+
     @rule(chat=chats, branch=numbers, writer=numbers)
     def set_active_branch(self, chat: int, branch: int, writer: int) -> None:
         chat_id = self.chat_id(chat)
@@ -619,6 +634,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 message = ledger.get_message(message_id)
                 assert message is not None
                 assert (message.parent_id, message.data) == (node.parent, node.data)
+                assert message.merged_from == (() if node.merged is None else (node.merged,))
                 assert (message.redacted is not None) == node.is_redacted
             assert {one.name: one.message_id for one in ledger.list_checkpoints(chat_id)} == model.checkpoints
         for number in range(2):

@@ -113,6 +113,19 @@ def test_program_reads_what_lost_its_names(tmp_path: Path) -> None:
         assert chats_in(lines_of(told)) == chats_in(exported(ledger))
 
 
+def test_program_reads_merges(tmp_path: Path) -> None:
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("trip", "ada")
+        ledger.append("trip", user("Where to?", id="m1"))
+        ledger.create_branch("trip", "idea", "m1")
+        ledger.append("trip", user("The coast.", id="m2"), branch="idea")
+        ledger.merge("trip", "idea", summary="It was the coast.")
+        ledger.backup(tmp_path / "backup")
+        told = subprocess.run([sys.executable, READER, tmp_path / "backup"], capture_output=True, check=True).stdout
+        assert b'"merged_from"' in told
+        assert chats_in(lines_of(told)) == chats_in(exported(ledger))
+
+
 def chats_in(lines: Lines) -> dict[str, Lines]:
     """The lines of each chat."""
     chats: dict[str, Lines] = {}

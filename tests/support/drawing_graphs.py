@@ -9,9 +9,17 @@ from chatledger.domain.values import Graph, GraphBranch, GraphCheckpoint, GraphN
 
 
 def node(
-    id_: str, parent_id: str | None = None, *, role: str = "user", content: str = "hi", created_at: int = 0
+    id_: str,
+    parent_id: str | None = None,
+    *,
+    role: str = "user",
+    content: str = "hi",
+    created_at: int = 0,
+    merged_from: tuple[str, ...] = (),
 ) -> GraphNode:
-    return GraphNode(id=id_, parent_id=parent_id, role=role, content=content, created_at=created_at)
+    return GraphNode(
+        id=id_, parent_id=parent_id, role=role, content=content, created_at=created_at, merged_from=merged_from
+    )
 
 
 def graph(
@@ -40,6 +48,14 @@ TRIP = graph(
     branches=(("main", "c9d2", False), ("main-v2", "d4e5f6a7-0004", True)),
     checkpoints=(("draft", "c9d2"),),
 )
+
+MERGED = graph(
+    *chain(12),
+    *chain(12, first="m2", prefix="i"),
+    node("s", "m11", content="So it was", merged_from=("i8", "elsewhere")),
+    branches=(("main", "s", True),),
+)
+"""Two lines of twelve messages; the first merges the ninth of the second, and a message that is not in the data."""
 
 _SNIPPETS = (
     *'"`*_#;:%&<>[](){}|\\/$@^~=-ß¶ﬂ°',

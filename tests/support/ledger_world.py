@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
@@ -22,6 +23,7 @@ from chatledger import (
     Ledger,
     LedgerView,
     LogUnavailableError,
+    Merge,
     Message,
     NewMessage,
     PageEntry,
@@ -127,6 +129,7 @@ def _check_messages(ledger: Ledger, replayed: ReplayedChat) -> None:
         assert message.chat_id == replayed.chat_id
         # Parents stand earlier in the log: there can be no cycle, and no edge to another chat.
         assert message.parent_id is None or message.parent_id in seen
+        assert seen.issuperset(message.merged_from)
         assert message.id not in seen
         seen.add(message.id)
         children.setdefault(message.parent_id, []).append(message)
@@ -136,6 +139,10 @@ def _check_messages(ledger: Ledger, replayed: ReplayedChat) -> None:
         assert ledger.children(message.id) == below
         assert ledger.has_children(message.id) == bool(below)
         assert ledger.siblings(message.id) == [other for other in children[message.parent_id] if other != message]
+    heads = [branch.head_message_id for branch in replayed.branches if branch.head_message_id is not None]
+    for a, b in combinations(heads[:4], 2):
+        base = ledger.merge_base(a, b)
+        assert (None if base is None else base.id) == replayed.merge_base(a, b) == replayed.merge_base(b, a)
     for message in messages[-3:]:
         assert ledger.get_chain(message.id) == replayed.get_chain(message.id)
         check_versions(ledger, replayed, message)
@@ -363,7 +370,12 @@ def _check(ledger: Ledger, chat_id: str) -> list[Message]:
     return check_chat(ledger, chat_id).messages
 
 
+def _merge(ledger: Ledger, chat_id: str, source: str, into: str, summaries: list[NewMessage]) -> Merge:
+    return ledger.merge(chat_id, source, into, summary=summaries[0])
+
+
 _SPECIAL: Final[dict[str, Callable[..., Any]]] = {
+    "merge": _merge,
     "storm": _storm,
     "count_up": count_up,
     "forever": _forever,

@@ -32,6 +32,7 @@ VERBS: Final = {
     "items": "threads",
     "diff": "show",
     "compare": "compare",
+    "merge": "merging",
     "search": "search",
     "keep": "keep",
     "sessions": "keep",

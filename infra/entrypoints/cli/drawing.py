@@ -117,6 +117,8 @@ def _tags(line: DrawnLine) -> list[Text]:
     for number, name in enumerate(line.checkpoints):
         is_last = number == len(line.checkpoints) - 1
         tags.append(Text(f"{', ' if number else ' {'}{name}{'}' if is_last else ''}", style=CHECKPOINT))
+    if line.merged_from:
+        tags.append(Text(f" (merges {', '.join(line.merged_from)})", style="dim"))
     if line.note:
         tags.append(Text(f" ({line.note})", style="red"))
     return tags

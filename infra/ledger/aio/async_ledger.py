@@ -157,6 +157,7 @@ class AwaitedReads(AsyncClosing):
     children = read(LedgerMethods.children)
     siblings = read(LedgerMethods.siblings)
     common_ancestor = read(LedgerMethods.common_ancestor)
+    merge_base = read(LedgerMethods.merge_base)
     diff = read(LedgerMethods.diff)
 
     get_branch = read(LedgerMethods.get_branch)
@@ -283,6 +284,7 @@ class AsyncLedger(AwaitedReads):
     fork = awaited(Ledger.fork)
     set_active_branch = awaited(Ledger.set_active_branch)
     move_head = awaited(Ledger.move_head)
+    merge = awaited(Ledger.merge)
     rename_branch = awaited(Ledger.rename_branch)
     delete_branch = awaited(Ledger.delete_branch)
 

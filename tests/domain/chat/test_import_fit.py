@@ -199,6 +199,14 @@ def test_a_sound_chat_stays_as_it_is() -> None:
             "run 's' of chat 'c'",
         ),
         *(
+            (
+                {"messages": answered(merged_from=(to,))},
+                {"messages": ANSWERED},
+                f"message 'm1' of chat 'c' merges '{to}'",
+            )
+            for to in ("m1", "nowhere")
+        ),
+        *(
             ({"messages": answered(reply_to=to)}, {"messages": ANSWERED}, f"message 'm1' of chat 'c' answers '{to}'")
             for to in ("m1", "m2", "gone")
         ),

@@ -8,6 +8,7 @@ import pydot
 import pytest
 from hypothesis import given, settings
 from tests.support.drawing_graphs import (
+    MERGED,
     TRIP,
     active_chain,
     chain,
@@ -170,3 +171,13 @@ def test_reads_back(drawn: Graph) -> None:
     )
     assert len(read.arrows) == len(parents) + len(pointers)
     assert len(read.boxes) == len(pointers) + (not messages)
+
+
+def test_a_merge_has_a_dashed_edge_from_what_it_merges() -> None:
+    """The edges of the chains stay as they are, and what is not in the data has none."""
+    drawn = draw_dot(MERGED)
+    key = {box.group(2): box.group(1) for box in re.finditer(r'^ +(n\d+) \[label="(\w+) \(user\)', drawn, re.MULTILINE)}
+    merges = re.findall(r'(n\d+) -> (n\d+) \[style="dashed", label="merge"', drawn)
+
+    assert merges == [(key["i8"], key["s"])]
+    assert pydot.graph_from_dot_data(drawn)

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import pytest
 from hypothesis import given
 from tests.support.drawing_graphs import (
+    MERGED,
     TRIP,
     active_chain,
     chain,
@@ -313,3 +314,11 @@ def test_colours_can_be_read(kind: str) -> None:
     assert _contrast(paint.text, paint.fill) >= 4.5
     assert _contrast(paint.line, "#ffffff") >= 3
     assert _contrast(paint.line, "#0d1117") >= 3
+
+
+def test_a_merge_has_a_dashed_link_from_what_it_merges() -> None:
+    drawn = draw_mermaid(MERGED)
+    keys = dict(re.findall(r'(n\d+)\["<div>(\w+) \(user\)', drawn))
+    names = {name: key for key, name in keys.items()}
+
+    assert re.findall(r"(n\d+) -\. merge \.-> (n\d+)", drawn) == [(names["i8"], names["s"])]

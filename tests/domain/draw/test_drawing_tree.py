@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.support.drawing_graphs import TRIP, active_chain, chain, graph, node, shapes
+from tests.support.drawing_graphs import MERGED, TRIP, active_chain, chain, graph, node, shapes
 
 from chatledger.domain.draw.tree import STROKES_IN_A_ROW, draw_flat_lines, draw_lines, visualize_graph
 from chatledger.domain.errors import InvalidValueError
@@ -34,6 +34,15 @@ a1f0c2d3 (user): "Plan a weekend in Riga"
 Legend: * = active branch, {...} = checkpoint"""
 
     assert expected == visualize_graph(TRIP)
+
+
+def test_a_merge_names_what_it_merges() -> None:
+    """Both are shown in the middle of long runs."""
+    lines = body(visualize_graph(MERGED), MERGED)
+
+    assert sum("(merges i8, elsewhe" in line for line in lines) == 1
+    assert any(line.endswith('s (user): "So it was" <- [main *] (merges i8, elsewher)') for line in lines)
+    assert any('i8 (user): "hi"' in line for line in lines)
 
 
 def test_ascii() -> None:

@@ -111,6 +111,7 @@ ERRORS: dict[str, tuple[Read, type[Exception]]] = {
     "plan_regeneration": (lambda ledger, absent: ledger.plan_regeneration(absent, "m1"), ChatNotFoundError),
     "plan_regeneration, after": (lambda ledger, absent: ledger.plan_regeneration("trip", absent), MessageNotFoundError),
     "common_ancestor": (lambda ledger, absent: ledger.common_ancestor("m1", absent), MessageNotFoundError),
+    "merge_base": (lambda ledger, absent: ledger.merge_base("m1", absent), MessageNotFoundError),
     "diff": (lambda ledger, absent: ledger.diff(absent, "m1"), MessageNotFoundError),
     "export_chat": (lambda ledger, absent: ledger.export_chat(absent), ChatNotFoundError),
 }

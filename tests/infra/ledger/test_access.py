@@ -96,6 +96,7 @@ OF_MESSAGE: list[Callable[[Ledger, str], Any]] = [
     Ledger.versions,
     Ledger.branches_of,
     lambda ledger, message: ledger.common_ancestor("m1", message),
+    lambda ledger, message: ledger.merge_base("m1", message),
     lambda ledger, message: ledger.diff(message, "m2"),
 ]
 

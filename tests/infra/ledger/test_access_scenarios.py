@@ -152,6 +152,8 @@ def test_every_method_was_thought_about() -> None:
     tested_in_proofs = {"prove_growth", "still_valid"}
     tested_in_bundles = {"bundle", "import_bundle"}
     tested_in_pulls = {"pull", "push"}
+    tested_in_pulls = {"pull"}
+    tested_in_merges = {"merge"}
     tested_in_replays = {"replay", "compare", "bisect"}
     tested_with_threads = {"list_threads", "count_threads"}
     tested_in_meaning = {"embed_pending"}
@@ -174,6 +176,7 @@ def test_every_method_was_thought_about() -> None:
         | tested_in_proofs
         | tested_in_bundles
         | tested_in_pulls
+        | tested_in_merges
         | tested_in_replays
         | tested_with_threads
         | tested_in_meaning
@@ -234,6 +237,7 @@ def test_nothing_of_another_can_be_changed(whole: Ledger) -> None:
         lambda chat: bob.update_chat(chat, updater=lambda _: {"title": "mine"}),
         lambda chat: bob.create_branch(chat, "side", "m1"),
         lambda chat: bob.fork(chat, "m1"),
+        lambda chat: bob.merge(chat, "main-v2", summary="mine"),
         lambda chat: bob.move_head(chat, "main", "m1", expected=chatledger.ANY),
         lambda chat: bob.set_active_branch(chat, "main"),
         lambda chat: bob.set_checkpoint(chat, "here", "m1"),

@@ -27,6 +27,7 @@ READS: dict[str, Read] = {
     "children": lambda ledger: ledger.children("m1")[0],
     "siblings": lambda ledger: ledger.siblings("other")[0],
     "common_ancestor": lambda ledger: ledger.common_ancestor("m2", "m3"),
+    "merge_base": lambda ledger: ledger.merge_base("m2", "m3"),
     "diff": lambda ledger: ledger.diff("other", "m3").only_b[0],
     "search": lambda ledger: ledger.search("second", include_hidden=True)[0].message,
 }

@@ -141,6 +141,7 @@ CALLS: dict[str, Callable[[Ledger], Any]] = {
     "children": lambda ledger: ledger.children("m"),
     "siblings": lambda ledger: ledger.siblings("m"),
     "common_ancestor": lambda ledger: ledger.common_ancestor("m", "m"),
+    "merge_base": lambda ledger: ledger.merge_base("m", "m"),
     "diff": lambda ledger: ledger.diff("m", "m"),
     "create_branch": lambda ledger: ledger.create_branch("c", "b", None),
     "fork": lambda ledger: ledger.fork("c", "m"),

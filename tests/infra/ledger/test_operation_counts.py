@@ -71,6 +71,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "resolve of some tokens": lambda chat, _: ContextEngine(chat.ledger, chat.id, "ada").resolve(max_tokens=200),
     "tail": lambda chat, _: chat.ledger.get_messages(chat.id, limit=50),
     "common_ancestor": lambda chat, number: chat.ledger.common_ancestor(chat.middle(number), chat.ids[-1]),
+    "merge_base": lambda chat, number: chat.ledger.merge_base(chat.middle(number), chat.ids[-1]),
 }
 
 

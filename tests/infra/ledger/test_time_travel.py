@@ -232,7 +232,7 @@ WRITES: Final = {
 }  # fmt: skip
 READS: Final = {
     "get_chat", "list_chats", "count_chats", "get_message", "get_messages", "get_chain", "compare", "bisect", "has_children", "children", "siblings",
-    "common_ancestor", "diff", "get_branch", "get_active_branch", "list_branches", "get_checkpoint", "list_checkpoints",
+    "common_ancestor", "merge_base", "diff", "get_branch", "get_active_branch", "list_branches", "get_checkpoint", "list_checkpoints",
     "search", "count_hits", "export_chat", "graph", "owner_of", "history", "get_position", "get_annotations", "get_run", "runs",
     "get_context", "plan_regeneration", "get_regeneration", "regenerations", "forks", "get_rows", "list_bundled_lines", "get_row_line",
     "get_row_numbers", "get_row_strip", "list_branch_points", "get_page", "versions", "branches_of", "members",

@@ -23,7 +23,13 @@ from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.search import manifest as manifest_module
 from chatledger.projections.search import merging
 from chatledger.projections.search.documents import DocumentDirectory
-from chatledger.projections.search.manifest import Merge, SearchManifest, SearchSegment, manifest_of, put_manifest
+from chatledger.projections.search.manifest import (
+    SearchManifest,
+    SearchSegment,
+    SegmentMerge,
+    manifest_of,
+    put_manifest,
+)
 
 Step = Action | int
 """An action, or so many steps of merging."""
@@ -268,7 +274,7 @@ def test_a_manifest_says_what_is_worth_merging() -> None:
     assert [] == SearchManifest(segments=segments(100, 1000)).small_segments
     assert [1, 1] == [one.documents for one in SearchManifest(segments=segments(100, 1, 1)).small_segments]
     assert [1, 1, 4] == [one.documents for one in SearchManifest(segments=segments(100, 4, 1, 1)).small_segments]
-    assert [] == SearchManifest(segments=segments(1, 1), merges=[Merge([1, 2], 3, [])]).small_segments
+    assert [] == SearchManifest(segments=segments(1, 1), merges=[SegmentMerge([1, 2], 3, [])]).small_segments
 
 
 PROCESS: Final = """

@@ -152,7 +152,7 @@ export class Painter {
   }
 
   /** @param {Edge} edge */
-  #edge({ row, lane, to_row, to_lane, cut, line }, view) {
+  #edge({ row, lane, to_row, to_lane, cut, line, is_merge: isMerge }, view) {
     const { context, colours, rowPx } = this;
     const from = this.#y(row, view);
     const top = Math.max(from, -2 * rowPx);
@@ -163,11 +163,17 @@ export class Painter {
     const isRead = lane === 0 && to_lane === 0 && to_row <= view.head;
     const isHovered = line === view.hoverLine && !isRead;
     context.strokeStyle = isRead ? colours.accent : isHovered ? colours.l2 : colours.thread;
-    context.lineWidth = isRead ? 2.75 : 1.25;
+    context.lineWidth = isRead && !isMerge ? 2.75 : 1.25;
+    context.setLineDash(isMerge ? [3, 3] : []);
     context.beginPath();
     context.moveTo(x, top);
     if (lane === to_lane) context.lineTo(to, bottom);
-    else if (from > -2 * rowPx) {
+    else if (isMerge) {
+      // It stays below what is merged, and turns where the merge is.
+      const bend = Math.max(bottom - rowPx, top);
+      context.lineTo(x, bend);
+      context.bezierCurveTo(x, bend + rowPx * 0.6, to, bottom - rowPx * 0.6, to, bottom);
+    } else if (from > -2 * rowPx) {
       const bend = Math.min(top + rowPx, bottom);
       context.bezierCurveTo(x, top + rowPx * 0.6, to, bend - rowPx * 0.6, to, bend);
       context.lineTo(to, bottom);
@@ -183,6 +189,7 @@ export class Painter {
       context.lineTo(to + 3, tip + way);
     }
     context.stroke();
+    context.setLineDash([]);
   }
 
   #row({ row, data }, view) {
@@ -223,6 +230,7 @@ export class Painter {
     ];
     // The mark of a fork is narrow, and leads on: names give way to it.
     if (data.children > 1) all.unshift({ text: String(data.children), kind: "fork" });
+    if (data.parents.length > 1) all.push({ text: "merge", kind: "flag" });
     if (data.replaced_by || data.stale) all.push({ text: data.replaced_by ? "replaced" : "stale", kind: "flag" });
     let left = all.length;
     for (const { text, kind } of all) {

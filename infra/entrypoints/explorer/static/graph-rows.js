@@ -14,7 +14,8 @@ const NO_VERSION = -2;
  * @typedef {{row: number, id: string, lane: number, on_path: boolean, line: number, parents: Point[], role: string, preview: string,
  *   created_at: number, branch: string | null, branches: string[], checkpoints: string[], stale: boolean, hidden: boolean,
  *   replaced_by: string | null, children: number}} Row
- * @typedef {{row: number, lane: number, to_row: number, to_lane: number, cut: "down" | "up" | null, line: number}} Edge
+ * @typedef {{row: number, lane: number, to_row: number, to_lane: number, cut: "down" | "up" | null, line: number,
+ *   is_merge: boolean}} Edge
  * @typedef {{row: number, to_row: number, count: number}} Cut
  * @typedef {{version: number, first: number, rows: Row[], edges: Edge[], bundle: Cut[]}} Window
  */

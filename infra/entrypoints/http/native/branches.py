@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from chatledger.domain.chat.merging import MergeHow
 from chatledger.domain.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -19,12 +20,14 @@ from chatledger.domain.errors import (
     WrongChatError,
 )
 from chatledger.domain.limits import check_id
-from chatledger.domain.values import ANY, Annotation, Branch, Checkpoint
+from chatledger.domain.values import ANY, MAIN, Annotation, Branch, Checkpoint
 from chatledger.domain.wire import Value
 
+from ....ledger.merges import Merge
 from ....ledger.redactions import Redacted
 from ..routing import HttpCall, Route, existing, head_of
 from .chats import Deleted, get_chat
+from .messages import MessageBody
 
 
 class NewBranch(msgspec.Struct, forbid_unknown_fields=True):
@@ -97,6 +100,27 @@ def update_branch(call: HttpCall, chat_id: str, name: str, body: BranchChange) -
 def delete_branch(call: HttpCall, chat_id: str, name: str) -> Deleted:
     """Delete a branch. Its messages stay, and are found by their ids."""
     return Deleted(call.ledger.delete_branch(chat_id, name))
+
+
+class NewMerge(msgspec.Struct, forbid_unknown_fields=True):
+    """
+    A merge of the branch `source` into another one.
+
+    `how`: `summary` appends the message `summary`, or a text, that sums the branch up; `pick` appends copies of the messages `pick`;
+    `rebase` copies of all that the other branch does not have.
+    """
+
+    source: str
+    into: str = MAIN
+    how: MergeHow = "summary"
+    summary: str | MessageBody | None = None
+    pick: list[str] | None = None
+
+
+def merge(call: HttpCall, chat_id: str, body: NewMerge) -> Merge:
+    """Merge a branch into another one: the last message that is appended names its head in `merged_from`."""
+    summary = body.summary.new() if isinstance(body.summary, MessageBody) else body.summary
+    return call.ledger.merge(chat_id, body.source, body.into, how=body.how, summary=summary, pick=body.pick)
 
 
 class CheckpointTarget(msgspec.Struct, forbid_unknown_fields=True):
@@ -216,6 +240,7 @@ ROUTES: Final = {
             raises=[*_NO_BRANCH, MessageNotFoundError, WrongChatError, AlreadyExistsError, ConflictError],
         ),
         Route("DELETE", "/chats/{chat_id}/branches/{name}", delete_branch, raises=[ChatNotFoundError, LastBranchError]),
+        Route("POST", "/chats/{chat_id}/merges", merge, raises=[*_NO_BRANCH, AlreadyExistsError, ConflictError]),
     ],
     "checkpoints": [
         Route("GET", "/chats/{chat_id}/checkpoints", list_checkpoints, raises=[ChatNotFoundError]),

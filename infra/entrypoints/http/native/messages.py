@@ -29,7 +29,7 @@ class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
     A message to be stored. `name` is its role, `data` any JSON value: a text, a UIMessage, or what another API has. `form` says
     which, such as `openai`, and null that they are any JSON; without it their shape tells it.
 
-    `parent_id` is given to `POST /chats/{chat_id}/nodes` alone; appended messages follow one another.
+    `merged_from` are further parents, which chains do not follow. `parent_id` is given to `POST /chats/{chat_id}/nodes` alone; appended messages follow one another.
     """
 
     name: str
@@ -41,6 +41,7 @@ class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
     sender_id: str | None = None
     agent_id: str | None = None
     reply_to: str | None = None
+    merged_from: tuple[str, ...] = ()
     form: str | msgspec.UnsetType | None = msgspec.UNSET
     metadata: dict[str, Any] | None = None
 

@@ -81,6 +81,7 @@ BODIES: Final[dict[str, Any]] = {
     "add_messages": {"messages": [MESSAGE | {"id": "new", "parent_id": "$message_id"}]},
     "create_branch": {"head_message_id": "$message_id", "name": "new"},
     "update_branch": {"head_message_id": "$message_id"},
+    "merge": {"source": "$branch", "summary": "what it came to"},
     "set_checkpoint": {"message_id": "$message_id"},
     "annotate": {"replaced_by": "$new_message_id"},
     "redact": {"message_ids": ["$message_id"]},

@@ -156,6 +156,31 @@ def test_branches_and_checkpoints(client: httpx.Client) -> None:
     assert len(client.get("/chats/tree/graph").json()["nodes"]) == 3
 
 
+def test_branches_are_merged(client: httpx.Client) -> None:
+    client.post("/chats", json={"id": "merge"})
+    first = say(client, "merge", "a").json()[0]["id"]
+    client.post("/chats/merge/branches", json={"head_message_id": first, "name": "idea"})
+    idea = {"messages": [{"name": "user", "data": "b", "id": "b"}], "branch": "idea"}
+    client.post("/chats/merge/messages", json=idea)
+    say(client, "merge", "c")
+    summary = {"name": "assistant", "data": "so it was", "id": "s"}
+    merge = client.post("/chats/merge/merges", json={"source": "idea", "summary": summary}).json()
+    assert (merge["outcome"], merge["base"], merge["source_head"]) == ("merged", first, "b")
+    assert merge["messages"][0]["merged_from"] == ["b"]
+    assert client.get("/messages/s").json()["merged_from"] == ["b"]
+    assert [edge["is_merge"] for edge in client.get("/chats/merge/rows").json()["edges"]] == [False, False, False, True]
+    assert client.post("/chats/merge/merges", json={"source": "idea", "summary": "x"}).json()["messages"] == []
+    for body, status in [
+        ({"source": "idea"}, 422),
+        ({"source": "idea", "how": "squash"}, 422),
+        ({"source": "nowhere", "summary": "x"}, 404),
+        ({"source": "main", "into": "idea", "how": "pick", "pick": ["b"]}, 422),
+    ]:
+        assert client.post("/chats/merge/merges", json=body).status_code == status
+    node = {"name": "user", "data": "d", "id": "d", "parent_id": "s", "merged_from": [first]}
+    assert client.post("/chats/merge/nodes", json={"messages": [node]}).json()[0]["merged_from"] == [first]
+
+
 def test_search(client: httpx.Client) -> None:
     client.post("/chats", json={"id": "find"})
     say(client, "find", "northern lights", "southern cross")
