@@ -23,6 +23,7 @@ OTHERWISE: Final = {
     "redact_words": 200,  # there are none
     "create_branch": 201,
     "update_branch": 200,
+    "merge": 200,  # it is merged already
     "mark_stale": 200,
     "approve_regeneration": 200,
     "show_message": 200,
