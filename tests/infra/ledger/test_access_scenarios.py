@@ -152,7 +152,6 @@ def test_every_method_was_thought_about() -> None:
     tested_in_proofs = {"prove_growth", "still_valid"}
     tested_in_bundles = {"bundle", "import_bundle"}
     tested_in_pulls = {"pull", "push"}
-    tested_in_pulls = {"pull"}
     tested_in_merges = {"merge"}
     tested_in_replays = {"replay", "compare", "bisect"}
     tested_with_threads = {"list_threads", "count_threads"}

@@ -60,6 +60,8 @@ QUERY: Final = {
 }
 """Return ids for the parameters of the query that name something. The others stay as they are by default."""
 FIXED: Final = {"q": "hello", "follow": "false", "form": "ui", "kind": "chat"}
+LEFT_OUT: Final = {"get_page": {"along"}, "search": {"thread_id"}}
+"""Parameters that do not go with the others."""
 EXPECTING: Final = {"append_messages", "update_branch", "commit_live"}
 """Operations that may expect a head."""
 PLAN: Final = {
@@ -125,7 +127,10 @@ BODIES: Final[dict[str, Any]] = {
     "set_retention": {"keep_days": 90},
 }
 """A body for each operation that takes one."""
-NOTHING: Final = {"stream_feed", "list_forks", "get_siblings", "list_runs", "list_thread_versions"}
+NOTHING: Final = {
+    *("stream_feed", "list_forks", "get_siblings", "list_runs", "list_thread_versions", "list_bundled_lines"),
+    "export_user",  # which is the administrator's
+}
 """Reads that would find nothing by all these ids together; checkpoints of threads are not made over this API."""
 
 
@@ -154,7 +159,7 @@ def ask(operation: tuple[str, str, dict[str, Any]], ids: Ids) -> Asked:
     query: dict[str, str] = {}
     for parameter in told["parameters"]:
         name = parameter["name"]
-        if parameter["in"] != "query":
+        if parameter["in"] != "query" or name in LEFT_OUT.get(told["operationId"], ()):
             continue
         if name in FIXED:
             query[name] = FIXED[name]
@@ -204,6 +209,7 @@ def furnish(bob: httpx.Client) -> None:
         ("PUT", f"{chat}/checkpoints/{ids['checkpoint']}", {"message_id": question}),
         ("PATCH", f"{chat}/messages/{answer}/annotation", {"metadata": {"a": 1}}),
         ("POST", f"{chat}/runs", run),
+        ("POST", f"{chat}/links", {}),
         ("POST", f"{chat}/live", {"id": ids["stream_id"]}),
         ("POST", f"{chat}/live/{ids['stream_id']}/chunks", {"epoch": 1, "chunks": ["a"]}),
         ("PUT", f"/states/{ids['state_id']}", {"values": {"a": 1}}),
