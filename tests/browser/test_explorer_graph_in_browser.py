@@ -218,3 +218,31 @@ def test_the_line_under_the_pointer_is_named_and_lit(page: Page, chat: Ledger) -
     expect(page.locator(".cl-graph-tip")).to_contain_text("main · user")
     assert not any(between(at, lanes[at])[1] for at in range(10))
     chat.delete_chat("graph-lines")
+
+
+DASHES = """(graph, [lane, row]) => {
+  // Whether something, and whether nothing, is drawn along a lane from a row to the one after the next.
+  const [x, y] = [graph.painter.x(lane), (row + 0.8) * graph.rowPx - graph.scroll.top];
+  const { data } = graph.painter.context.getImageData(x * devicePixelRatio, y * devicePixelRatio, 1, graph.rowPx * 1.4);
+  const light = [...Array(data.length / 4).keys()].map((at) => data[4 * at] + data[4 * at + 1] + data[4 * at + 2]);
+  return [Math.min(...light) < Math.max(...light) - 60, light.filter((one) => one === Math.max(...light)).length > 4];
+}"""
+
+
+def test_a_merge_is_marked_and_drawn(page: Page, chat: Ledger) -> None:
+    """The tree says it, a dashed line leads from the lane of what was merged to it, and the page of the message names that."""
+    chat.create_chat("graph-merge", "local")
+    (start,) = chat.append("graph-merge", user("start"))
+    chat.create_branch("graph-merge", "idea", start.id)
+    chat.append("graph-merge", user("an idea", id="merged-idea"), branch="idea")
+    chat.append("graph-merge", [user("and"), user("so"), user("on")])
+    (merge,) = chat.merge("graph-merge", "idea", summary="It was good.").messages
+    put_graph(page, "graph-merge")
+
+    expect(page.get_by_role("tree").get_by_text("; head of main; a merge")).to_have_count(1)
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert page.locator("cl-graph").evaluate(DASHES, [1, 1]) == [True, True]
+    page.goto(f"/c/graph-merge?m={merge.id}")
+    expect(page.get_by_text("Merges", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="merged-idea")).to_be_visible()
+    chat.delete_chat("graph-merge")

@@ -9,6 +9,7 @@ function spoken(row) {
   if (row.branches.length) words.push(`head of ${row.branches.join(", ")}`);
   if (row.checkpoints.length) words.push(`checkpoint ${row.checkpoints.join(", ")}`);
   if (row.children > 1) words.push(`${row.children} answers`);
+  if (row.parents.length > 1) words.push("a merge");
   if (row.replaced_by) words.push("replaced");
   else if (row.stale) words.push("stale");
   return words.join("; ");
