@@ -17,6 +17,7 @@ import msgspec
 
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.log.parts import list_header
+from chatledger.domain.packing import from_extension
 from chatledger.domain.values import Annotation, Message, PageEntry, Versions
 
 from ..lmdb.cache import RecentMessages
@@ -26,13 +27,15 @@ from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, once_prefix, place_key, segme
 from .forked import SEGMENT, count_short, join_runs, runs_above
 from .pages import (
     MessagePage,
+    Page,
     Run,
     bodies_in,
+    count_in,
     first_bodies,
-    from_row_extension,
     only_new_collected,
     ordinals_in,
     part_of_page,
+    plain_page,
     read_runs,
     unpack_page,
 )
@@ -47,9 +50,9 @@ class _OnlyId(msgspec.Struct):
 
 
 _u32: Final = Struct(">I")
-_decode_page = msgspec.msgpack.Decoder(list[Message], ext_hook=from_row_extension).decode
+_decode_page = msgspec.msgpack.Decoder(list[Message], ext_hook=from_extension).decode
 _decode_id = msgspec.msgpack.Decoder(_OnlyId).decode
-_decode_message = msgspec.msgpack.Decoder(Message, ext_hook=from_row_extension).decode
+_decode_message = msgspec.msgpack.Decoder(Message, ext_hook=from_extension).decode
 _decode_annotation = msgspec.msgpack.Decoder(tuple[str, Annotation]).decode
 _encode = msgspec.msgpack.Encoder().encode
 _set = msgspec.structs.force_setattr
@@ -169,6 +172,8 @@ class Chains:
         self._txn, self._table, self._chat_no, self._chat_id = txn, table, chat_no, chat_id
         self._segments: dict[int, Segment] = {}
         self._cursor: lmdb.Cursor[bytes] | None = None
+        self._last_page: tuple[bytes, Page] | None = None
+        """The last page that a message was looked for in: as it is stored, and plain."""
         self._annotations: Annotations | None = None
         self.recent: RecentMessages | None = None
 
@@ -380,8 +385,8 @@ class Chains:
             _set(message, "annotation", annotations.at(place))
         return message
 
-    def _page(self, place: Place) -> tuple[int, memoryview]:
-        """The page that holds the message at a place: its first offset, and its stored form."""
+    def _page(self, place: Place) -> tuple[int, Page]:
+        """The page that holds the message at a place: its first offset, and its stored form, plain."""
         number, offset = place
         cursor = self._cursor
         if cursor is None:
@@ -394,8 +399,11 @@ class Chains:
         if key[:-4] == wanted[:-4]:
             page = view_without_checksum(stored)
             first: int = _u32.unpack_from(key, len(key) - 4)[0]
-            if offset < first + _u32.unpack_from(page)[0]:
-                return first, page
+            if offset < first + count_in(page):
+                # Whoever climbs a chain asks for the messages of a page one by one.
+                if self._last_page is None or self._last_page[0] != stored:
+                    self._last_page = stored, plain_page(page)
+                return first, self._last_page[1]
         raise self._missing(number)
 
     def runs(self, head: Place) -> dict[int, int]:

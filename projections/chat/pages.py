@@ -1,11 +1,7 @@
 """
 Pages: the stored form of consecutive messages of a segment, and decoding many of them.
 
-Messages in rows: as they are packed on the log, with long data compressed, each message by itself.
-
-    90   data of 4 KiB and more, as `domain.packing` packs them: a zstd frame
-
-So reading some messages decompresses those, and no others.
+Where messages are long, what follows the numbers in a page is one frame of zstd. Chats of short messages are read as they are stored.
 """
 
 import contextlib
@@ -22,64 +18,19 @@ import msgspec
 
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
 from chatledger.domain.log.parts import list_header
-from chatledger.domain.packing import from_extension, pack, pack_message, unpack
+from chatledger.domain.packing import from_extension, unpack
 from chatledger.domain.values import Message
 
 from ..lmdb.checksums import CHECKSUM_BYTES
 from ..operating_system import call_in_forked_child
-from ..zstd import FrameError, compress, decompress
+from ..zstd import MAGIC, FrameError, compress, content_size, decompress
 
-COMPRESSED_FROM: Final = 4096
-"""Shorter data stay as they are: from 1 KiB on rows would take 0.02 of the raw bytes less, and chats of such messages be read five times as slowly."""
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""Longer data stay as they are, and no frame that claims to be longer is decompressed."""
+"""Longer pages stay as they are, and no frame that claims to be longer is decompressed."""
+LONG_BYTES: Final = 2048
+"""Pages whose messages take so many bytes each, on average, are compressed, and hold more of them."""
+_COMPRESSED_FROM: Final = 4096
 _KEPT: Final = 0.9
-_FRAME: Final = 90
-_encode: Final = msgspec.msgpack.Encoder().encode
-
-
-def compressed(message: Message, body: bytes) -> bytes:
-    """Return the row of a message whose packed form is `body`: with compressed data where that saves a tenth."""
-    if len(body) < COMPRESSED_FROM:
-        return body
-    data = pack(message.data)
-    if not COMPRESSED_FROM <= len(data) <= MAX_BYTES:
-        return body
-    frame = compress(data)
-    if len(frame) > _KEPT * len(data):
-        return body
-    return _encode(msgspec.structs.replace(message, data=msgspec.msgpack.Ext(_FRAME, frame)))
-
-
-def from_row_extension(code: int, data: memoryview) -> Any:
-    """
-    Return the value that an extension in a row stands for: the `ext_hook` of decoders of rows.
-
-    Raises:
-        msgspec.DecodeError: There is no such extension, or it is damaged.
-    """
-    if code != _FRAME:
-        return from_extension(code, data)
-    try:
-        return unpack(decompress(data, MAX_BYTES))
-    except FrameError as error:
-        msg = f"compressed data are damaged: {error}"
-        raise msgspec.DecodeError(msg) from error
-
-
-unpack_row: Final = msgspec.msgpack.Decoder(ext_hook=from_row_extension).decode
-"""Decodes the data of a row. Raises `msgspec.DecodeError` and the like when they are damaged."""
-
-_decode_message: Final = msgspec.msgpack.Decoder(Message, ext_hook=from_row_extension).decode
-
-
-def plain_body(row: bytes) -> bytes:
-    """Return the row of a message with its data not compressed; a damaged row as it is."""
-    # For comparing rows of two indexes: versions of zstd make different frames of the same data.
-    try:
-        return pack_message(_decode_message(row))
-    except DECODE_ERRORS:
-        return row
 
 
 T = TypeVar("T")
@@ -160,7 +111,7 @@ def _decoded(message: T) -> T:
         if isinstance(message, LazyMessage):
             if isinstance(message.held_data, msgspec.Raw):
                 try:
-                    data = unpack_row(message.held_data)
+                    data = unpack(message.held_data)
                 except DECODE_ERRORS as error:
                     msg = (
                         f"the data of message {message.id!r} of chat {message.chat_id!r} cannot be decoded: {error}; "
@@ -189,9 +140,13 @@ def place_lazily(chat: UndecodedMessage, messages: Iterable[Message], parent_id:
 
 PAGE_MESSAGES: Final = 64
 PAGE_BYTES: Final = 16 * 1024
+LONG_PAGE_BYTES: Final = 64 * 1024
+"""The most bytes of a page of long messages, before they are compressed: together they take two thirds of what they take in frames of their own."""
 
 _NARROW: Final = 0xFFFF
 _SHORT_ARRAY: Final = 16
+_FRAMED: Final = MAGIC[0]
+"""No msgpack array begins with this byte."""
 _FEW: Final = 8
 """So many messages are decoded in the time that leaving them out takes."""
 _u32: Final = Struct(">I")
@@ -205,6 +160,9 @@ _SHAPES: Final = [
 """By the number of messages in a page: where its array begins, where its first message begins, and the most bytes of a page with starts of two bytes."""
 
 
+Page = bytes | memoryview
+
+
 class MessagePage(NamedTuple):
     """Messages that follow each other in a segment, as msgpack, each with its number in the log order of the chat."""
 
@@ -213,53 +171,84 @@ class MessagePage(NamedTuple):
     array: bytes
 
 
+def is_full(count: int, size: int, left: int = 0) -> bool:
+    """Whether a page is full that has so many messages of so many bytes, and so many bytes are left: few long ones still go into it."""
+    if count >= PAGE_MESSAGES:
+        return True
+    return (size >= LONG_PAGE_BYTES and not 0 < left < LONG_PAGE_BYTES // 2) or PAGE_BYTES <= size < LONG_BYTES * count
+
+
 def pack_page(ordinals: Sequence[int], bodies: Sequence[bytes]) -> bytes:
     """
     The stored form of a page: count, ordinals, a msgpack array of messages, and where each of them begins in it.
 
-    The beginnings take two bytes each, or four where the array is longer than two bytes can count.
+    The beginnings take two bytes each, or four where the array is longer than two bytes can count. Array and beginnings are a frame
+    where messages are long, and that saves a tenth.
     """
     count = len(ordinals)
     header = list_header(count)
     starts = list(accumulate(map(len, bodies), initial=len(header)))
-    code = "H" if starts.pop() <= _NARROW else "I"
-    return b"".join(
-        (
-            Struct(f">I{count}I").pack(count, *ordinals),
-            header,
-            *bodies,
-            Struct(f">{count}{code}").pack(*starts),
-        )
-    )
+    size = starts.pop()
+    code = "H" if size <= _NARROW else "I"
+    numbers = Struct(f">I{count}I").pack(count, *ordinals)
+    content = b"".join((header, *bodies, Struct(f">{count}{code}").pack(*starts)))
+    if max(_COMPRESSED_FROM, LONG_BYTES * count) <= size and len(content) <= MAX_BYTES:
+        frame = compress(content)
+        if len(frame) <= _KEPT * len(content):
+            return numbers + frame
+    return numbers + content
+
+
+def plain_page(page: Page) -> Page:
+    """
+    Return the stored form of a page with nothing in it compressed.
+
+    Raises:
+        CorruptStateError: Its frame is damaged.
+    """
+    at = 4 + 4 * count_in(page)
+    if page[at] != _FRAMED:
+        return page
+    try:
+        return bytes(page[:at]) + decompress(page[at:], MAX_BYTES)
+    except FrameError as error:
+        msg = f"a page of messages in the index is damaged: {error}; rebuild the index, the log is not affected"
+        raise CorruptStateError(msg) from error
+
+
+def plain_size(page: Page) -> int:
+    """The bytes that the stored form of a page takes when nothing in it is compressed; no frame is decompressed."""
+    at = 4 + 4 * count_in(page)
+    return len(page) if page[at] != _FRAMED else at + content_size(page[at:])
 
 
 def unpack_page(key: bytes, value: bytes) -> MessagePage:
-    """The page at a key."""
-    count: int = _u32.unpack_from(value)[0]
+    """The page at a key. Raises as `plain_page` does."""
+    page, count = plain_page(value), count_in(value)
     return MessagePage(
         _u32.unpack_from(key, len(key) - 4)[0],
-        Struct(f">{count}I").unpack_from(value, 4),
-        value[4 + 4 * count : -_width(value, count) * count],
+        ordinals_in(value),
+        bytes(page[4 + 4 * count : -_width(page, count) * count]),
     )
 
 
-def ordinals_in(page: bytes | memoryview) -> tuple[int, ...]:
+def ordinals_in(page: Page) -> tuple[int, ...]:
     """The numbers in log order of the messages in the stored form of a page."""
-    return Struct(f">{_u32.unpack_from(page)[0]}I").unpack_from(page, 4)
+    return Struct(f">{count_in(page)}I").unpack_from(page, 4)
 
 
-def split_page(page: bytes) -> list[bytes]:
-    """The messages in the stored form of a page."""
-    count: int = _u32.unpack_from(page)[0]
-    width = _width(page, count)
-    array, end = 4 + 4 * count, len(page) - width * count
-    starts = [array + start for start in Struct(f">{count}{'H' if width == 2 else 'I'}").unpack_from(page, end)]
-    return [page[start:end] for start, end in pairwise([*starts, end])]
+def split_page(page: Page) -> list[bytes]:
+    """The messages in the stored form of a page. Raises as `plain_page` does."""
+    plain, count = bytes(plain_page(page)), count_in(page)
+    width = _width(plain, count)
+    array, end = 4 + 4 * count, len(plain) - width * count
+    starts = [array + start for start in Struct(f">{count}{'H' if width == 2 else 'I'}").unpack_from(plain, end)]
+    return [plain[start:end] for start, end in pairwise([*starts, end])]
 
 
-def bodies_in(page: bytes | memoryview, number: int) -> tuple[bytes | memoryview, bytes | memoryview]:
-    """The message with this number in the stored form of a page, after the message before it, which is empty for the first."""
-    count: int = _u32.unpack_from(page)[0]
+def bodies_in(page: Page, number: int) -> tuple[Page, Page]:
+    """The message with this number in a plain page, after the message before it, which is empty for the first."""
+    count = count_in(page)
     width = _width(page, count)
     start_at = (_u16 if width == 2 else _u32).unpack_from
     array, starts = 4 + 4 * count, len(page) - width * count
@@ -270,17 +259,24 @@ def bodies_in(page: bytes | memoryview, number: int) -> tuple[bytes | memoryview
     return page[before:start], page[start:end]
 
 
-def count_in(stored: bytes) -> int:
+def count_in(stored: Page) -> int:
     """The number of messages in the stored form of a page."""
     return stored[3]  # the last of four bytes: a page has at most `PAGE_MESSAGES`
 
 
 def first_bodies(stored: bytes, wanted: int) -> bytes:
-    """The first `wanted` messages of a page with its checksum, one after the other; all that it has where these are fewer."""
+    """
+    The first `wanted` messages of a page with its checksum, one after the other; all that it has where these are fewer.
+
+    Raises as `plain_page` does.
+    """
     # Called once for each segment of a chain that forks at every message, so what depends on the count only is in a table.
     count = stored[3]
     begin, first, most_narrow = _SHAPES[count]
     size = len(stored) - CHECKSUM_BYTES
+    if stored[begin] == _FRAMED:
+        stored = bytes(plain_page(stored[:size]))
+        size = len(stored)
     if wanted >= count:
         return stored[first : size - (2 if size <= most_narrow else 4) * count]
     if size <= most_narrow:
@@ -288,13 +284,13 @@ def first_bodies(stored: bytes, wanted: int) -> bytes:
     return stored[first : begin + _wide_start(stored, size - 4 * (count - wanted))[0]]
 
 
-def part_of_page(page: bytes | memoryview, page_first: int, first: int, last: int) -> tuple[int, bytes | memoryview]:
+def part_of_page(page: Page, page_first: int, first: int, last: int) -> tuple[int, Page]:
     """
     The msgpack array of the messages from one offset to another in the stored form of a page, with the offset it begins at.
 
-    May give some more on both sides, where decoding them takes less time than leaving them out.
+    May give some more on both sides, where decoding them takes less time than leaving them out. Raises as `plain_page` does.
     """
-    count: int = _u32.unpack_from(page)[0]
+    page, count = plain_page(page), count_in(page)
     width = _width(page, count)
     array, starts = 4 + 4 * count, len(page) - width * count
     start, stop = max(first - page_first, 0), min(last + 1 - page_first, count)
@@ -306,7 +302,7 @@ def part_of_page(page: bytes | memoryview, page_first: int, first: int, last: in
     return page_first + start, b"".join((list_header(stop - start), page[begin:end]))
 
 
-def _width(page: bytes | memoryview, count: int) -> int:
+def _width(page: Page, count: int) -> int:
     """Return the bytes that the beginning of a message takes in a page."""
     # Not stored: `pack_page` takes four exactly where the array is too long for two, so no length fits both.
     return 2 if len(page) - 4 - 6 * count <= _NARROW else 4
@@ -415,7 +411,7 @@ class RunReader(Protocol):
         ...
 
 
-_decode: Final = msgspec.msgpack.Decoder(list[Message], ext_hook=from_row_extension).decode
+_decode: Final = msgspec.msgpack.Decoder(list[Message], ext_hook=from_extension).decode
 _set: Final = msgspec.structs.force_setattr
 
 

@@ -46,7 +46,7 @@ from ..versioned.lists import open_run
 from .chains import NO_TURNS, TURN_BLOCK, TURNS, Chains, Place, Segment, TurnBlock
 from .forked import SEGMENT
 from .lists import forget_large, note_expiry, note_large, note_less_large
-from .pages import PAGE_BYTES, PAGE_MESSAGES, compressed, ordinals_in, pack_page, split_page, unpack_page
+from .pages import is_full, ordinals_in, pack_page, split_page
 from .reader import NO_VERSION, BranchRow, CheckpointRow, IndexedChat, MemberRow
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -94,9 +94,8 @@ class ChainWriter(Chains):
             hangs_segment, hangs_offset, depth, length + len(line), level, jump, tail_start, tail_bytes
         )
         # Chat and parent follow from the place.
-        bare = [_replace(message, chat_id="", parent_id=None) for message in line]
-        bodies = [pack_message(message) for message in bare]
-        self._added.setdefault(number, []).extend(enumerate(map(compressed, bare, bodies), ordinal))
+        bodies = [pack_message(_replace(message, chat_id="", parent_id=None)) for message in line]
+        self._added.setdefault(number, []).extend(enumerate(bodies, ordinal))
         return (number, first), bodies
 
     def turn_block(self, first: Place) -> TurnBlock:
@@ -147,10 +146,8 @@ class ChainWriter(Chains):
         """Put a message in the place of what it was; what was added before is flushed. Returns it packed, with plain data."""
         number, offset = place
         first, page = self._page(place)
-        ordinals, bodies = ordinals_in(page), split_page(bytes(page))
-        bare = _replace(message, chat_id="", parent_id=None, annotation=None)
-        body = pack_message(bare)
-        bodies[offset - first] = compressed(bare, body)
+        ordinals, bodies = ordinals_in(page), split_page(page)
+        body = bodies[offset - first] = pack_message(_replace(message, chat_id="", parent_id=None, annotation=None))
         self._put_page(number, first, list(zip(ordinals, bodies, strict=True)))
         return body
 
@@ -226,16 +223,18 @@ class ChainWriter(Chains):
     def _write_tail(self, number: int, segment: Segment, added: list[NumberedBody]) -> Segment:
         """Write what was added to a segment as a row of its own, or merged with the rows at the end into pages."""
         size = segment.tail_bytes + sum(len(body) for _, body in added)
-        if segment.length - segment.tail_start < PAGE_MESSAGES and size < PAGE_BYTES:
+        if not is_full(segment.length - segment.tail_start, size):
             self._put_page(number, segment.length - len(added), added)
             return segment._replace(tail_bytes=size)
         offset = segment.tail_start
         rest: list[NumberedBody] = []
-        used = 0
+        used, left = 0, size
         for numbered in [*self._take_tail(number, segment.tail_start), *added]:
             rest.append(numbered)
             used += len(numbered[1])
-            if len(rest) == PAGE_MESSAGES or used >= PAGE_BYTES:
+            left -= len(numbered[1])
+            # What would be a small page of its own at the end of what is there goes into this one.
+            if is_full(len(rest), used, left):
                 self._put_page(number, offset, rest)
                 offset += len(rest)
                 rest, used = [], 0
@@ -249,9 +248,9 @@ class ChainWriter(Chains):
         cursor = self._txn.cursor(self._table)
         prefix = place_key(self._chat_no, Tag.PAGE, number, start)[:-4]
         is_row = cursor.set_range(place_key(self._chat_no, Tag.PAGE, number, start))
-        while is_row and (key := cursor.key()).startswith(prefix):
+        while is_row and cursor.key().startswith(prefix):
             page = without_checksum(cursor.value())
-            taken.extend(zip(unpack_page(key, page).ordinals, split_page(page), strict=True))
+            taken.extend(zip(ordinals_in(page), split_page(page), strict=True))
             cursor.delete()  # moves to the next row
             is_row = bool(cursor.key())
         return taken

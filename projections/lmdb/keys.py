@@ -42,6 +42,23 @@ def id_key(text: str) -> bytes:
     return b"t" + encoded if len(encoded) <= _RAW_KEY_BYTES else b"h" + sha256(encoded).digest()
 
 
+_LONG_ID_CHARS: Final = 64
+
+
+def message_key(message_id: str) -> bytes:
+    """A key for the id of a message. Of a long one that begins with the id of its chat, as those of transcripts, a digest stands for that."""
+    if len(message_id) > _LONG_ID_CHARS:
+        chat_id, colon, rest = message_id.rpartition(":")
+        if colon and len(chat_id) >= _LONG_ID_CHARS // 2:
+            return _prefix(chat_id) + id_key(rest)
+    return id_key(message_id)
+
+
+@lru_cache(maxsize=1024)
+def _prefix(chat_id: str) -> bytes:
+    return b"p" + sha256(chat_id.encode()).digest()
+
+
 def digest_of_key(key: bytes) -> bytes:
     """Return the SHA-256 of the id that has a key."""
     kind, rest = key[:1], key[1:]

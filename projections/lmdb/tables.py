@@ -12,7 +12,7 @@ from ..chat.chains import Place
 from .cache import Caches
 from .checksums import with_checksum, without_checksum
 from .environment import Environment, Transaction, prefixed
-from .keys import id_key, number, to_number
+from .keys import id_key, message_key, number, to_number
 
 _LOCATION: Final = Struct(">QII")
 _NUMBER_BYTES: Final = 8
@@ -110,7 +110,7 @@ class Tables:
         More than one only where two writers gave the same id to messages of two chats at the same moment.
         """
         cursor = txn.cursor(self.message_ids)
-        is_row = cursor.set_key(id_key(message_id))
+        is_row = cursor.set_key(message_key(message_id))
         while is_row:
             chat_no, segment, offset = _LOCATION.unpack(cursor.value())
             yield chat_no, (segment, offset)
@@ -118,7 +118,7 @@ class Tables:
 
     def first_location(self, txn: Transaction, message_id: str) -> tuple[int, Place] | None:
         """The first of `locations`, for one look-up."""
-        first = txn.get(id_key(message_id), db=self.message_ids)
+        first = txn.get(message_key(message_id), db=self.message_ids)
         if first is None:
             return None
         chat_no, segment, offset = _LOCATION.unpack(first)
@@ -126,7 +126,7 @@ class Tables:
 
     def first_locations(self, txn: Transaction, message_ids: Iterable[str]) -> dict[str, tuple[int, Place] | None]:
         """The `first_location` of each of many messages, in one pass over the table."""
-        keys = {id_key(message_id): message_id for message_id in message_ids}
+        keys = {message_key(message_id): message_id for message_id in message_ids}
         locations: dict[str, tuple[int, Place] | None] = dict.fromkeys(keys.values())
         # In the order of the keys, so that each page of the table is visited once.
         for key, value in txn.cursor(self.message_ids).getmulti(sorted(keys)):
@@ -136,26 +136,26 @@ class Tables:
 
     def put_locations(self, txn: Transaction, chat_no: int, places: Mapping[str, Place]) -> None:
         """Make messages of a chat known."""
-        rows = [(id_key(message_id), _LOCATION.pack(chat_no, *place)) for message_id, place in places.items()]
+        rows = [(message_key(message_id), _LOCATION.pack(chat_no, *place)) for message_id, place in places.items()]
         rows.sort()  # one page of the table after the other
         txn.cursor(self.message_ids).putmulti(rows)
 
     def drop_location(self, txn: Transaction, message_id: str, chat_no: int, place: Place) -> None:
         """Forget a message."""
-        txn.delete(id_key(message_id), _LOCATION.pack(chat_no, *place), db=self.message_ids)
+        txn.delete(message_key(message_id), _LOCATION.pack(chat_no, *place), db=self.message_ids)
 
     def put_copy(self, txn: Transaction, original_id: str, chat_no: int, place: Place) -> None:
         """Note that a message is a copy of another one."""
-        txn.put(id_key(original_id), _LOCATION.pack(chat_no, *place), db=self.copies)
+        txn.put(message_key(original_id), _LOCATION.pack(chat_no, *place), db=self.copies)
 
     def drop_copy(self, txn: Transaction, original_id: str, chat_no: int, place: Place) -> None:
         """Forget a copy."""
-        txn.delete(id_key(original_id), _LOCATION.pack(chat_no, *place), db=self.copies)
+        txn.delete(message_key(original_id), _LOCATION.pack(chat_no, *place), db=self.copies)
 
     def copies_of(self, txn: Transaction, message_id: str) -> list[tuple[int, Place]]:
         """Return the places of the copies of a message: (chat number, place)."""
         cursor = txn.cursor(self.copies)
-        rows = cursor.iternext_dup() if cursor.set_key(id_key(message_id)) else ()
+        rows = cursor.iternext_dup() if cursor.set_key(message_key(message_id)) else ()
         locations = [_LOCATION.unpack(row) for row in rows]
         return [(chat_no, (segment, offset)) for chat_no, segment, offset in locations]
 

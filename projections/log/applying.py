@@ -19,6 +19,7 @@ from ..custom.records import Attached
 from ..generations import Erasure, Generation, IndexState
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
+from ..search.indexer import settle
 from ..versioned.reader import IndexedVersioned
 from ..versioned.writer import VersionedWriter
 from .entries import FOREIGN_NO, NO_STREAM_NO, LogEntry, count_between, drop_entries, drop_foreign, put_entries, step_of
@@ -262,6 +263,7 @@ class EventBatch:
         # Last, and by writers of their own: those of the threads have what stood before in memory.
         for thread_id in sorted({thread_id for chat in chats for thread_id in chat.threads_with_runs}):
             VersionedWriter(self._tables, self._txn, THREADS.stream_of(thread_id)).flush()
+        settle(self._txn, self._tables)
         put_entries(self._txn, self._tables, self.entries)
 
 

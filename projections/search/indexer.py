@@ -168,13 +168,18 @@ class SearchWriter:
             pending_bytes=totals.pending_bytes + sum([len(head) + len(body) for head, body in self._messages]),
             next_row=next_row,
         )
-        if totals.pending >= FLUSH_MESSAGES or totals.pending_bytes >= FLUSH_BYTES:
-            # NumPy takes a tenth of a second to import: only for those who write much.
-            from .pending import flush
-
-            totals = flush(self._txn, self._tables, totals)
         put_totals(self._txn, self._tables, totals)
         self._messages, self._lengths = [], [0, 0, 0]
+
+
+def settle(txn: Transaction, tables: Tables) -> None:
+    """Make a segment of the messages that wait where they are enough: one of all that a transaction wrote, of however many chats."""
+    totals = totals_of(txn, tables)
+    if totals.pending >= FLUSH_MESSAGES or totals.pending_bytes >= FLUSH_BYTES:
+        # NumPy takes a tenth of a second to import: only for those who write much.
+        from .pending import flush
+
+        put_totals(txn, tables, flush(txn, tables, totals))
 
 
 def put_landmarks(txn: Transaction, tables: Tables, key: bytes, landmarks: Sequence[int]) -> None:

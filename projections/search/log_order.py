@@ -10,15 +10,15 @@ import numpy as np
 
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.log.parts import list_header
+from chatledger.domain.packing import from_extension
 from chatledger.domain.search.fields import TEXT, SearchField, search_texts
 from chatledger.domain.values import UI
 
 from ..chat.chains import Chains
-from ..chat.pages import from_row_extension
+from ..chat.pages import plain_size
 from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import prefixed
 from ..lmdb.keys import Tag, chat_key, place_key
-from ..zstd import claimed_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,8 +65,8 @@ class _WrittenAnyhow(msgspec.Struct, gc=False):
     redacted: Any = None
 
 
-_decode_written: Final = msgspec.msgpack.Decoder(list[_Written], ext_hook=from_row_extension).decode
-_decode_any: Final = msgspec.msgpack.Decoder(list[_WrittenAnyhow], ext_hook=from_row_extension).decode
+_decode_written: Final = msgspec.msgpack.Decoder(list[_Written], ext_hook=from_extension).decode
+_decode_any: Final = msgspec.msgpack.Decoder(list[_WrittenAnyhow], ext_hook=from_extension).decode
 
 
 class PageColumns(NamedTuple):
@@ -142,7 +142,7 @@ class LogOrder(Chains):
             value = without_checksum(stored)
             count: int = _u32.unpack_from(value)[0]
             lowest, highest = _u32.unpack_from(value, 4)[0], _u32.unpack_from(value, 4 * count)[0]
-            size = min((len(value) + claimed_size(value)) // count, _MOST)
+            size = min(plain_size(value) // count, _MOST)
             rows.append((*_PLACE.unpack_from(key, len(prefix)), lowest, highest, size))
         return PageColumns(*np.array(rows, dtype=np.uint32).reshape(-1, 5).T)
 
@@ -187,7 +187,7 @@ class LogOrder(Chains):
         written: list[Written] = []
         size = 0
         for segment, page in self._all_pages():
-            size += len(page.array) + claimed_size(page.array)  # long data are packed, and take more when they are read
+            size += len(page.array)
             if size > max_bytes:
                 return None
             end = page.first_offset + len(page.ordinals)

@@ -12,7 +12,7 @@ from chatledger.domain.search.tokens import LANDMARK_TERMS, PART, landmarks_of
 
 from ..chat.chains import Chains, Segment
 from ..chat.forked import SEGMENT
-from ..chat.pages import MessagePage, plain_body, unpack_page
+from ..chat.pages import MessagePage, unpack_page
 from ..lmdb.checksums import CHECKSUM_BYTES, is_sound, without_checksum
 from ..lmdb.environment import Transaction
 from ..lmdb.keys import Tag, number, to_number
@@ -146,7 +146,7 @@ def _is_same_page(ours: _Rows, theirs: _Rows, take: Take) -> bool:
         mine.fill()
         others.fill()
         count = min(len(mine.left), len(others.left))
-        if not count or not all(map(_is_same_message, mine.left[:count], others.left[:count])):
+        if not count or mine.left[:count] != others.left[:count]:
             return not mine.left and not others.left
         del mine.left[:count]
         del others.left[:count]
@@ -164,11 +164,6 @@ class _Item(NamedTuple):
     ordinal: int
     is_whole: bool
     body: bytes
-
-
-def _is_same_message(ours: _Item, theirs: _Item) -> bool:
-    """Compare messages as they are packed, also where their compressed data are not the same bytes."""
-    return ours == theirs or (ours[:3] == theirs[:3] and plain_body(ours.body) == plain_body(theirs.body))
 
 
 class _Messages:

@@ -322,7 +322,7 @@ class FileKeeping(NamedTuple):
     ) -> bool | None:
         """Write messages and the place after them; nothing where somebody else, who reads the file too, was faster."""
         lines = [line for message in messages for line in message]
-        described: dict[str, Any] = {"agent": self.agent.name, "source": done.path, **file.metadata}
+        described: dict[str, Any] = {"agent": self.agent.name, **file.metadata}
         described |= {"redacted": True} if self.redact is not None else {}
         for line in lines:
             told = self.agent.described(line.value)

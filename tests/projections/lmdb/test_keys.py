@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from chatledger.projections.lmdb.keys import (
     Tag,
     fork_key,
     id_key,
+    message_key,
     number,
     order_suffix,
     place_key,
@@ -37,7 +39,12 @@ uuid_like = st.one_of(
     st.builds(spoiled, uuids, st.integers(0, 35), st.sampled_from([" ", "-", "A", "g", "\t", "é", "\uff10"])),
     st.binary(min_size=16, max_size=16).map(lambda raw: raw.decode("latin-1")),
 )
-any_id = st.one_of(ids, uuid_like, st.text("ab/", min_size=395, max_size=405), st.integers(1, 2048).map("x".__mul__))
+of_chats = st.builds(
+    "{}:{}".format, st.sampled_from(["c" * 31, "c" * 32, "c:" * 40, "d" * 64]), uuids | st.text(":ab", max_size=40)
+)
+any_id = st.one_of(
+    ids, uuid_like, of_chats, st.text("ab/", min_size=395, max_size=405), st.integers(1, 2048).map("x".__mul__)
+)
 entries = st.tuples(texts, st.one_of(texts, st.booleans(), st.integers(-5, 5), st.floats(-3, 3)))
 
 
@@ -47,10 +54,21 @@ entries = st.tuples(texts, st.one_of(texts, st.booleans(), st.integers(-5, 5), s
 @example("u" + A_UUID, A_UUID)
 @example("x" * 400, "x" * 401)
 @example("0f8fad5b-d9cb-469f-a165-7086772895  ", "0f8fad5b-d9cb-469f-a165-7086772895 \t")
-def test_no_two_ids_share_a_key(a: str, b: str) -> None:
+@example("c" * 60 + ":" + A_UUID, "d" * 60 + ":" + A_UUID)
+@pytest.mark.parametrize("key_of", [id_key, message_key])
+def test_no_two_ids_share_a_key(key_of: Callable[[str], bytes], a: str, b: str) -> None:
     """Ids are case-sensitive and encoded without collisions (PS-16)."""
-    assert (a == b) == (id_key(a) == id_key(b))
-    assert 1 <= len(id_key(a)) <= MAX_KEY_BYTES - 9
+    assert (a == b) == (key_of(a) == key_of(b))
+    assert 1 <= len(key_of(a)) <= MAX_KEY_BYTES - 9
+
+
+def test_messages_of_transcripts_have_short_keys_side_by_side() -> None:
+    """Their ids begin with that of their chat."""
+    chat = "claude/-home-ada-project/" + A_UUID
+    keys = [message_key(f"{chat}:{UUID(int=number)}") for number in (1, 2)]
+
+    assert {50} == {*map(len, keys)}
+    assert keys[0][:-1] == keys[1][:-1]
 
 
 @pytest.mark.parametrize("text", ["f81d4fae-7dec-41d0-a765-00a0c91e6bf6", str(UUID(int=0)), str(UUID(int=2**128 - 1))])

@@ -1,12 +1,14 @@
 """The search index against reading every message: the same messages, ranks and order, however the index came to be."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.ledger_world import internals
+from tests.support.naive_index import live, opened
 from tests.support.search_actions import OWNERS, Action, Append, Delete, Fork, World, actions, queries
 from tests.support.search_world import (
     build_search,
@@ -17,6 +19,7 @@ from tests.support.search_world import (
     small_blocks,
 )
 from tests.support.soak import examples
+from tests.support.stories import Story, user
 
 import chatledger
 from chatledger import Ledger, NewMessage
@@ -211,3 +214,18 @@ def test_a_chat_whose_index_is_complete_is_ranked_while_others_are_not() -> None
         assert all(hit.rank < 0 for hit in found[: 3 * len(done)])
         pages = [ledger.search("running", limit=2, offset=start) for start in range(0, 10, 2)]
         assert found == [hit for page in pages for hit in page]
+
+
+def test_what_a_transaction_writes_is_one_segment(tmp_path: Path) -> None:
+    """Of however many chats: as when many transcripts are kept at once. Each chat by itself would make one, or wait."""
+    story = Story()
+    for number in range(5):
+        story.create(f"c{number}")
+        story.append(*[user(f"m{number}.{at}", f"word {at}") for at in range(60)], chat_id=f"c{number}")
+    with opened(tmp_path) as index:
+        index.apply(story.events)
+        with live(index).reading() as txn:
+            totals, manifest = totals_of(txn, live(index).tables), manifest_of(txn, live(index).tables)
+
+    assert (300, 0) == (totals.documents, totals.pending)
+    assert [300] == [segment.documents for segment in manifest.segments]
