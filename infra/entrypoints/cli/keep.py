@@ -35,6 +35,7 @@ from ...ledger.history import MessageHistory
 from ...ledger.ledger import Ledger
 from ...ledger.open import open as open_ledger
 from ...operating_system import lock_file, replace, write_private
+from .lookup import is_of_folder
 from .options import GlobalOptions, kept_location, ledger_options, parsed
 from .output import column, count, print_error, print_json, print_json_list, print_lines, print_note, print_text, table
 
@@ -268,9 +269,8 @@ def sessions_command(
         for chat in chats
         if place_of(chat) is not None and (are_all or "parent" not in (chat.metadata or {}))
         if since is None or chat.updated_at >= since.timestamp() * 1000
+        if not here or is_of_folder(chat)
     ]
-    folder = str(Path.cwd())
-    rows = [row for row in rows if not here or row["cwd"] == folder or row["cwd"].startswith(f"{folder}{os.sep}")]
     rows = [row for row in rows if needle in f"{row['title']} {row['cwd']} {row['git_branch']}".casefold()]
     if settings.as_json:
         print_json_list(rows)

@@ -1,6 +1,8 @@
 """Finding what an argument names, and saying what it might have meant."""
 
 import contextlib
+import os
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from chatledger.domain.errors import InvalidValueError, NotFoundError
@@ -209,3 +211,9 @@ def require_branch(ledger: LedgerOrView, chat_id: str, name: str) -> Branch:
         msg = f"chat {chat_id!r} has no branch {name!r}; it has {', '.join(map(repr, near))}{others}"
         raise NotFoundError(msg)
     return branch
+
+
+def is_of_folder(chat: Chat) -> bool:
+    """Whether a chat is a session of a coding agent in the folder where the command runs, or in one below it."""
+    cwd, folder = str((chat.metadata or {}).get("cwd", "")), str(Path.cwd())
+    return cwd == folder or cwd.startswith(folder.rstrip(os.sep) + os.sep)

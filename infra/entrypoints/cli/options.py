@@ -101,17 +101,19 @@ def kept_location(settings: GlobalOptions) -> str:
     return os.environ.get(KEEP_ENV) or (str(folder) if HAS_EMBEDDED_SERVER else f"sqlite:///{folder / 'agents.db'}")
 
 
-def _keep_location(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+def kept_where_set(ctx: click.Context, _: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's signature
+    """Take the ledger of transcripts where a flag is given: a callback of click."""
     settings = ctx.ensure_object(GlobalOptions)
     if value:
         settings.location, settings.is_named = kept_location(settings), True
+    return value
 
 
 kept_option = click.option(
     "--kept",
     is_flag=True,
     expose_value=False,
-    callback=_keep_location,
+    callback=kept_where_set,
     help="The ledger of transcripts of coding agents, which 'chatledger keep' fills.",
 )
 

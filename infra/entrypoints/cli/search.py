@@ -14,11 +14,23 @@ from chatledger.domain.search.fields import FIELDS, TEXT
 from chatledger.domain.values import HitPlace, SearchHit, SearchHits
 
 from ...ledger.expiry import time_of_text
+from ...ledger.ledger import Ledger
 from ...ledger.search import DEFAULT_LIMIT
 from ...ledger.searching import WHERE
+from ...ledger.view import LedgerView
 from ..named import embedding_named
-from .lookup import require_branch, require_chat, require_thread
-from .options import ID, GlobalOptions, WholeNumber, kept_option, ledger_at, limit_option, listing_options, parsed
+from .lookup import is_of_folder, require_branch, require_chat, require_thread
+from .options import (
+    ID,
+    GlobalOptions,
+    WholeNumber,
+    kept_option,
+    kept_where_set,
+    ledger_at,
+    limit_option,
+    listing_options,
+    parsed,
+)
 from .output import (
     console,
     fields_of,
@@ -32,6 +44,7 @@ from .output import (
 )
 
 _MATCH_STYLE: Final = "bold red"
+_TAKEN: Final = 200
 _SPACES: Final = re.compile(r"\s+")
 
 
@@ -82,6 +95,12 @@ _moment: Final = parsed(time_of_text, "is not a time, e.g. 2026-02-07T17:29:24Z,
     help="The chatledger.Embedding of a search by meaning, or a function that makes it. Messages are found that a ledger opened with it has embedded.",
 )
 @kept_option
+@click.option(
+    "--here",
+    is_flag=True,
+    callback=kept_where_set,
+    help="Only in sessions of this folder, and of those below it, in the ledger of transcripts.",
+)
 @listing_options
 def search_command(
     settings: GlobalOptions,
@@ -89,6 +108,7 @@ def search_command(
     words: tuple[str, ...],
     limit: int | None,
     embed: str | None,
+    here: bool,
     **filters: Any,
 ) -> None:
     """
@@ -111,8 +131,30 @@ def search_command(
         if thread_id is not None:
             require_thread(ledger, thread_id)
         # One more than asked for tells whether there is another page.
-        hits = ledger.search(page.query, limit=page.size + 1, embed=embedding, **filters)
+        if here:
+            hits = _found_here(ledger, page, embed=embedding, **filters)
+        else:
+            hits = ledger.search(page.query, limit=page.size + 1, embed=embedding, **filters)
     _print_hits(page, hits, with_chat=chat_id is None)
+
+
+def _found_here(ledger: Ledger | LedgerView, page: "_Page", **filters: Any) -> SearchHits:
+    """Return the hits of a page, and one more, in chats of sessions of the folder where the command runs."""
+    is_here: dict[str, bool] = {}
+    found, at = list[SearchHit](), 0
+    while True:
+        filters["offset"] = at
+        hits = ledger.search(page.query, limit=_TAKEN, **filters)
+        for hit in hits:
+            chat_id = hit.message.chat_id
+            if chat_id not in is_here:
+                chat = ledger.get_chat(chat_id)
+                is_here[chat_id] = chat is not None and is_of_folder(chat)
+        found += [hit for hit in hits if is_here[hit.message.chat_id]]
+        at += len(hits)
+        if len(hits) < _TAKEN or len(found) > page.offset + page.size:
+            shown = found[page.offset : page.offset + page.size + 1]
+            return SearchHits(shown, is_degraded=hits.is_degraded, pending=hits.pending)
 
 
 def _embedding(mode: SearchMode, named: str | None, *, is_of_agents: bool) -> Embedding | None:

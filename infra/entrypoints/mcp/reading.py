@@ -8,6 +8,7 @@ import msgspec
 
 from chatledger.domain.draw.event_words import describe_event
 from chatledger.domain.errors import BranchNotFoundError, ChatNotFoundError, InvalidValueError, MessageNotFoundError
+from chatledger.domain.forms.plain import object_at, text_at
 from chatledger.domain.values import Chat, Message
 from chatledger.domain.wire import iso
 
@@ -55,7 +56,8 @@ class SearchedMessage(Answer, frozen=True):
     """
     A message that a search found; `matches` says where in the snippet the words are, from and to which character.
 
-    It is in a conversation, which has a uri, or where an agent said it.
+    It is in a conversation, which has a uri, or where an agent said it. One of a coding agent's session has its name, and the folder
+    it worked in.
     """
 
     message: str
@@ -66,6 +68,8 @@ class SearchedMessage(Answer, frozen=True):
     conversation: str | None = None
     uri: str | None = None
     title: str | None = None
+    agent: str | None = None
+    cwd: str | None = None
     place: AgentPlace | None = None
 
 
@@ -166,7 +170,7 @@ def search_conversations(
         until=until,
         limit=limit,
     )
-    titles: dict[str, str | None] = {}
+    told: dict[str, dict[str, str | None]] = {}
     messages: list[SearchedMessage] = []
     for hit in hits:
         message, place = hit.message, hit.place
@@ -181,18 +185,25 @@ def search_conversations(
             of_agent = AgentPlace(kind=place.kind, id=place.id, namespace=place.namespace, version=place.version)
             messages.append(msgspec.structs.replace(found, place=of_agent))
             continue
-        if message.chat_id not in titles:
-            chat = ledger.get_chat(message.chat_id)
-            titles[message.chat_id] = None if chat is None or chat.title is None else chat.title[:LABEL_CHARS]
+        if message.chat_id not in told:
+            told[message.chat_id] = _told_of(ledger.get_chat(message.chat_id))
         messages.append(
             msgspec.structs.replace(
                 found,
                 conversation=message.chat_id,
                 uri=uri_of(message.chat_id, "messages", message.id),
-                title=titles[message.chat_id],
+                **told[message.chat_id],
             )
         )
     return FoundMessages(hits=messages)
+
+
+def _told_of(chat: Chat | None) -> dict[str, str | None]:
+    """Return what a hit says of its conversation."""
+    if chat is None:
+        return {}
+    title = None if chat.title is None else chat.title[:LABEL_CHARS]
+    return {"title": title, **{key: text_at(object_at(chat.metadata), key) for key in ("agent", "cwd")}}
 
 
 def list_conversations(

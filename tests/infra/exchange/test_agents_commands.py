@@ -67,6 +67,27 @@ def state_of(home: Path) -> Mapping[str, tuple[bytes, int]]:
     return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in home.rglob("*") if path.is_file()}
 
 
+def test_a_search_of_this_folder_and_those_below_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other sessions stand in between, also on the page that is asked for; a folder whose name begins alike is another one."""
+    folders = {"a": tmp_path, "b": tmp_path / "sub", "c": Path("/elsewhere"), "d": Path(f"{tmp_path}-2")}
+    for name, folder in folders.items():
+        entries = [
+            {**claude_entry(f"u{at}", None, "user", f"fado {at}"), "cwd": str(folder), "sessionId": name}
+            for at in range(3)
+        ]
+        claude_file(tmp_path / "home", as_bytes(entries), name)
+    run(tmp_path, "keep")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("chatledger.infra.entrypoints.cli.search._TAKEN", 2)
+    found = [hit["message"]["id"] for hit in value(tmp_path, "search", "fado", "--here")]
+    pages = [value(tmp_path, "search", "fado", "--here", "--limit", "4", "--offset", offset) for offset in ("0", "4")]
+
+    assert {f"{name}:u{at}" for name in "ab" for at in range(3)} == {one.rpartition("/")[2] for one in found}
+    assert found == [hit["message"]["id"] for page in pages for hit in page]
+    assert len(value(tmp_path, "search", "fado", "--kept")) == 12
+    assert "More with --offset 4" in run(tmp_path, "search", "fado", "--here", "--limit", "4")
+
+
 def test_sessions_are_kept_listed_and_written_again(tmp_path: Path) -> None:
     home = tmp_path / "home"
     claude_file(home, as_bytes(CLAUDE))

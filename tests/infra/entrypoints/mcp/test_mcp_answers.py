@@ -75,6 +75,19 @@ def test_surroundings_are_around_the_message(sizes: list[int], data: st.DataObje
     assert chars(found.messages) <= 2 * MAX_ANSWER_CHARS
 
 
+def test_a_hit_says_which_agent_worked_where(ledger: chatledger.Ledger) -> None:
+    """In a session of a coding agent; elsewhere, and where the metadata have something else, it says nothing of it."""
+    told: dict[str, dict[str, Any]] = {"kept": {"agent": "codex", "cwd": "/src"}, "odd": {"agent": 7}, "plain": {}}
+    for name, metadata in told.items():
+        ledger.create_chat(name, "ann", metadata=metadata or None)
+        ledger.append(name, [NewMessage("user", "sesame", id=name)])
+    hits = ask(ledger, "search_conversations", query="sesame").hits
+
+    assert {"kept": ("codex", "/src"), "odd": (None, None), "plain": (None, None)} == {
+        hit.conversation: (hit.agent, hit.cwd) for hit in hits
+    }
+
+
 def test_what_is_hidden_is_not_read(ledger: chatledger.Ledger) -> None:
     """Hidden messages are not for models: no tool, resource or transcript has their text."""
     ledger.create_chat("c", "ann")
