@@ -80,7 +80,6 @@ def sought_id(value: Any, what: str, *, empty: bool = False) -> str:
 
 
 def check_optional_id(value: Any, what: str) -> str | None:
-    """Check an optional id."""
     return None if value is None else check_id(value, what)
 
 
@@ -140,7 +139,6 @@ def check_flag(value: Any, what: str) -> bool:
 
 
 def check_choice(value: Any, choices: Sequence[C], what: str) -> C:
-    """One of some texts."""
     if not isinstance(value, str) or value not in choices:
         msg = f"{what} must be one of {', '.join(choices)}, not {value!r}"
         raise InvalidValueError(msg)

@@ -21,7 +21,6 @@ Progress = Callable[[int, int], None]
 
 
 def no_progress(done: int, total: int) -> None:
-    """Report nothing."""
     del done, total
 
 

@@ -33,9 +33,7 @@ _AS_THEY_ARE: Final = frozenset({str, int, float, bool, type(None)})
 class SchemaHandler(Protocol):
     """The part of pydantic's `GetCoreSchemaHandler` that is used here."""
 
-    def generate_schema(self, source_type: Any, /) -> Any:
-        """Return the core schema of a type."""
-        ...
+    def generate_schema(self, source_type: Any, /) -> Any: ...
 
 
 class Value(msgspec.Struct, frozen=True):

@@ -117,7 +117,6 @@ class Generation(Environment):
         super().__init__(path, map_bytes=map_bytes, is_kept=is_kept)
 
     def open_tables(self) -> None:
-        """Open the tables."""
         super().open_tables()
         self.tables.open(self)
 
@@ -145,7 +144,6 @@ class Generation(Environment):
         return None if built_from == identity.encode() else "it was built from another log"
 
     def state(self, txn: Transaction) -> IndexState:
-        """Return the state of the generation."""
         raw = txn.get(_STATE, db=self.meta)
         return IndexState() if raw is None else _decode_state(raw)
 
@@ -244,14 +242,12 @@ class Generations:
 
     @property
     def current(self) -> int | None:
-        """The live generation; None when there is none yet."""
         try:
             return int((self.root / "CURRENT").read_text())
         except (FileNotFoundError, ValueError):
             return None
 
     def path(self, generation_no: int) -> Path:
-        """Return the folder of a generation."""
         return self.root / f"{generation_no:06d}"
 
     def open(self, generation_no: int) -> Generation:
@@ -268,7 +264,6 @@ class Generations:
             raise
 
     def next(self) -> int:
-        """The number of the next generation."""
         return max([0, *self._numbers()]) + 1
 
     def publish(self, generation_no: int) -> None:
@@ -291,12 +286,10 @@ class Generations:
 
     @property
     def has_others(self) -> bool:
-        """Whether there are generations besides the current one."""
         return len(self._numbers()) > 1
 
     @property
     def is_in_use(self) -> bool:
-        """Whether a process has one of them open."""
         return any(_is_in_use(self.path(generation_no) / "in-use") for generation_no in self._numbers())
 
     def remove_others(self) -> bool:

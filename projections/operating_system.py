@@ -128,7 +128,6 @@ if sys.platform == "win32":
         return True
 
     def is_running(pid: int) -> bool:
-        """Whether there is a process with that id."""
         # Not `os.kill(pid, 0)`: 0 is CTRL_C_EVENT here.
         process = ctypes.c_void_p(_kernel.OpenProcess(_QUERY_LIMITED_INFORMATION, 0, pid))
         if not process:
@@ -201,7 +200,6 @@ else:
         draft.replace(path)
 
     def call_in_forked_child(function: Callable[[], object]) -> None:
-        """Call a function in each process that is forked from this one."""
         os.register_at_fork(after_in_child=function)
 
     def is_own(stats: os.stat_result) -> bool:
@@ -209,7 +207,6 @@ else:
         return stats.st_uid == os.geteuid()
 
     def is_running(pid: int) -> bool:
-        """Whether there is a process with that id."""
         try:
             os.kill(pid, 0)
         except PermissionError:

@@ -33,9 +33,7 @@ class Log(Protocol):
         """The events of one chat after a position, in order."""
         ...
 
-    def event_at(self, position: int) -> Recorded | None:
-        """The event at a position; None where there is none."""
-        ...
+    def event_at(self, position: int) -> Recorded | None: ...
 
 
 def find_tombstone(log: Log, stream_id: str | None, position: int | None) -> Recorded | None:
@@ -81,7 +79,6 @@ class Remains:
         lives.add(range(tombstone.body.first_position, tombstone.position))
 
     def removed_from(self, events: Sequence[Recorded]) -> Sequence[Recorded]:
-        """The other events."""
         if not self._lives:
             return events
         return [

@@ -120,7 +120,6 @@ class Snapshot:
         return readable_values(self.txn, self.tables, user_id, self.chat_nos(user_id=user_id))
 
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
-        """The chat that a message belongs to, and where the message is in it."""
         found = self.tables.first_location(self.txn, message_id)
         if found is None:
             return None
@@ -142,11 +141,9 @@ class Snapshot:
     def list_chats(
         self, chats: ChatList = ALL_CHATS, *, limit: int | None = None, offset: int = 0, after: ChatCursor | None = None
     ) -> list[Chat]:
-        """A page of a list of chats."""
         return list_chats(self.txn, self.tables, chats, limit=limit, offset=offset, after=after)
 
     def count_chats(self, chats: ChatList) -> int:
-        """The number of chats of a list."""
         return count_chats(self.txn, self.tables, chats)
 
     def erasures(self, *, after: int = 0) -> list[Erasure]:
@@ -181,7 +178,6 @@ class Snapshot:
         return is_large_used(self.txn, self.tables, digest)
 
     def large_digests(self) -> list[bytes]:
-        """The digests of the large data of all chats."""
         return list(large_digests(self.txn, self.tables))
 
     @property
@@ -309,12 +305,10 @@ class IndexReader:
 
     @property
     def identity(self) -> str:
-        """The identity of what the index is built from."""
         return self._identity
 
     @property
     def generation_no(self) -> int:
-        """The number of the generation that serves."""
         return self._generation().number
 
     def close(self) -> bool:

@@ -80,7 +80,6 @@ class UserSnapshot:
         return readable_values(self.txn, self.tables, owner, self.chat_nos(user_id=user_id), joined)
 
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
-        """The chat of the user that a message belongs to, and where the message is in it."""
         for chat_no, place in self.tables.locations(self.txn, message_id):
             chat_id = chat_at(self.txn, self.tables, chat_no)
             assert chat_id is not None, "a chat with messages has a profile"

@@ -54,7 +54,6 @@ class Lineage:
         return at is not None and self._state.is_ancestor(ancestor_id, at)
 
     def _nearest_stored(self, message_id: str) -> str | None:
-        """The message itself, or the nearest one above it, that is stored; None when none is."""
         # What was walked is remembered for each message on the way, so that long chains are walked once.
         path: list[str | None] = []
         at: str | None = message_id

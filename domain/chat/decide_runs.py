@@ -65,7 +65,20 @@ def decide_record_run(state: ChatState, new: RunDraft, *, answer: RunAnswer | No
     message_id = _check_new(new, answer)
     recorded = state.run(new.run_id)
     if recorded is not None:
-        _check_same(state, recorded, new, message_id)
+        # What was learned of a run since it was recorded does not make it another one.
+        names = ("thread_id", "assistant_id", "runtime", "trigger_message_id", "repeats", "regeneration_id")
+        different = [name for name in names if getattr(recorded, name) != getattr(new, name)]
+        if recorded.references != list(new.references):
+            different.append("references")
+        if message_id not in {None, recorded.message_id}:
+            different.append("message_id")
+        if new.checkpoint_id not in {None, recorded.checkpoint_id}:
+            different.append("checkpoint_id")
+        if new.status == "completed" and recorded.status != "completed":
+            different.append("status")
+        if different:
+            why = f"is recorded with another {', '.join(different)}; use a new run id"
+            raise RunConflictError(state.chat_id, recorded.run_id, why=why)
         return []
     for target in (new.trigger_message_id, *new.references, new.message_id):
         check_target(state, target)
@@ -215,23 +228,6 @@ def _produced(message_id: str | None, answer: RunAnswer | None) -> str | None:
         msg = "give either a message_id or the answer itself, not both"
         raise InvalidValueError(msg)
     return check_id(getattr(answer.draft, "id", None), "message id")
-
-
-def _check_same(state: ChatState, recorded: MessageRun, new: RunDraft, message_id: str | None) -> None:
-    """Refuse another run under the same id. What was learned of it since it was recorded does not matter."""
-    names = ("thread_id", "assistant_id", "runtime", "trigger_message_id", "repeats", "regeneration_id")
-    different = [name for name in names if getattr(recorded, name) != getattr(new, name)]
-    if recorded.references != list(new.references):
-        different.append("references")
-    if message_id not in {None, recorded.message_id}:
-        different.append("message_id")
-    if new.checkpoint_id not in {None, recorded.checkpoint_id}:
-        different.append("checkpoint_id")
-    if new.status == "completed" and recorded.status != "completed":
-        different.append("status")
-    if different:
-        why = f"is recorded with another {', '.join(different)}; use a new run id"
-        raise RunConflictError(state.chat_id, recorded.run_id, why=why)
 
 
 def _stopped(

@@ -275,7 +275,6 @@ class Linked(Generic[T]):
         self.items: dict[str, T] = {}
 
     def take(self, item_id: str, item: T, named: Iterable[str | None], line: int | None) -> None:
-        """Keep an item, or report it."""
         what = f"{self._what} {item_id!r} of chat {self._chat_id!r}"
         lost = lost_message(self._message_ids, named)
         if describe_id_fault(item_id) is not None or item_id in self.items:

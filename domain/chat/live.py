@@ -57,7 +57,6 @@ def chat_key(chat_id: str) -> str:
 
 
 def live_key(chat_id: str, stream_id: str) -> LiveKey:
-    """Return the key of a live stream."""
     return LiveKey(chat_key(chat_id), chat_key(stream_id))
 
 
@@ -205,7 +204,6 @@ def packed_chunk(data: Any) -> tuple[Any, int]:
 
 
 def unpacked_chunks(entry: LiveEntry) -> list[LiveChunk]:
-    """Return the chunks of an entry with their numbers."""
     first = entry.count - len(entry.chunks) + 1
     return [
         LiveChunk(number, cast("list[Any]", chunk)[0] if isinstance(chunk, list) else chunk)

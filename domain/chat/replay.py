@@ -44,7 +44,6 @@ class ReplayedChat:
 
     @property
     def stream_id(self) -> str:
-        """The id of the chat's stream, which is that of the chat."""
         return self.chat_id
 
     def apply(self, recorded: Recorded) -> ChatChanges:
@@ -157,7 +156,6 @@ class ReplayedChat:
         return [branch for record in by_seen(self._branches.values()) if (branch := self.branch(record.name))]
 
     def branch(self, name: str) -> Branch | None:
-        """The branch of that name."""
         record = self._branches.get(name)
         if record is None or self.record is None:
             return None
@@ -174,15 +172,12 @@ class ReplayedChat:
         )
 
     def checkpoint(self, name: str) -> Checkpoint | None:
-        """The checkpoint of that name."""
         return self._checkpoints.get(name)
 
     def role_of(self, user_id: str) -> Role | None:
-        """The role of a user in the chat."""
         return role_in(self.profile, self.member(user_id), user_id)
 
     def member(self, user_id: str) -> Member | None:
-        """The member of that name."""
         return self._members.get(user_id)
 
     def members(self) -> list[Member]:
@@ -190,7 +185,6 @@ class ReplayedChat:
         return sorted(self._members.values(), key=lambda member: (member.added_at, member.user_id))
 
     def message(self, message_id: str) -> Message | None:
-        """The message of that id."""
         return self._messages.get(message_id)
 
     def has_pseudonym(self, message_id: str) -> bool:
@@ -198,16 +192,13 @@ class ReplayedChat:
         return message_id in self._renamed
 
     def has_message(self, message_id: str) -> bool:
-        """Whether the chat has that message."""
         return message_id in self._messages
 
     def annotation(self, message_id: str) -> Annotation | None:
-        """Return the annotation of a message."""
         message = self._messages.get(message_id)
         return None if message is None else message.annotation
 
     def run(self, run_id: str) -> MessageRun | None:
-        """The run of that id."""
         return self._runs.get(run_id)
 
     def runs(
@@ -227,7 +218,6 @@ class ReplayedChat:
         ]
 
     def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
-        """The regeneration of that id."""
         return self._regenerations.get(regeneration_id)
 
     def look_up(self, message_ids: Iterable[str]) -> None:
@@ -251,11 +241,9 @@ class ReplayedChat:
         return list(islice(self._upwards(head_message_id), limit))[::-1]
 
     def depth(self, message_id: str) -> int:
-        """The number of ancestors of a message."""
         return self._depths[message_id]
 
     def ancestor(self, message_id: str, depth: int) -> str:
-        """The ancestor of a message, or the message itself, at a depth that its chain has."""
         return next(message.id for message in self._upwards(message_id) if self._depths[message.id] == depth)
 
     def merge_base(self, a: str, b: str, *, is_on_chain: bool = False) -> str | None:

@@ -17,17 +17,11 @@ _CHANGING = frozenset({"status", "message_id", "checkpoint_id", "metadata"})
 class RunState(Protocol):
     """The state for decisions about runs and annotations of a chat."""
 
-    def has_message(self, message_id: str) -> bool:
-        """Whether the message belongs to this chat."""
-        ...
+    def has_message(self, message_id: str) -> bool: ...
 
-    def annotation(self, message_id: str) -> Annotation | None:
-        """Return the annotation of a message; None when there is none."""
-        ...
+    def annotation(self, message_id: str) -> Annotation | None: ...
 
-    def run(self, run_id: str) -> MessageRun | None:
-        """The run of that id."""
-        ...
+    def run(self, run_id: str) -> MessageRun | None: ...
 
     def runs(
         self,
@@ -39,9 +33,7 @@ class RunState(Protocol):
         """The runs in the order in which they were recorded: all, or those of one regeneration, answer or trigger."""
         ...
 
-    def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
-        """The regeneration of that id."""
-        ...
+    def regeneration(self, regeneration_id: str) -> RegenerationRecord | None: ...
 
 
 class RunChanges(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,11 +51,9 @@ class TextCodec(BuiltCodec, frozen=True):
     text: str
 
     def shallow(self) -> dict[str, Any]:
-        """The text under the name of its field."""
         return {TYPE: self.type, self.field: self.text}
 
     def decode(self) -> str:
-        """The text."""
         return self.text
 
 
@@ -66,16 +64,23 @@ class ObjectCodec(BuiltCodec, frozen=True):
 
     @classmethod
     def of(cls, builder: str, data: Mapping[str, Any]) -> "ObjectCodec":
-        """The codec of these fields."""
-        return cls(builder, tuple((name, _frozen(value)) for name, value in data.items()))
+        return cls(
+            builder,
+            tuple(
+                (name, (tuple(cast("list[Any]", value)) if isinstance(value, list) else value))
+                for name, value in data.items()
+            ),
+        )
 
     def shallow(self) -> dict[str, Any]:
-        """The fields."""
         return {TYPE: self.type, **self.decode()}
 
     def decode(self) -> dict[str, Any]:
         """The fields as an object."""
-        return {name: _thawed(value) for name, value in self.fields}
+        return {
+            name: (list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value)
+            for name, value in self.fields
+        }
 
 
 class GlossaryCodec(BuiltCodec, frozen=True):
@@ -156,14 +161,6 @@ def check_holds_no_message(fragment: Fragment) -> None:
             pending.extend(cast("list[Any]", value))
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
-
-
-def _thawed(value: Any) -> Any:
-    return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
-
-
 class Fields:
     """The fields of one fragment, checked and copied in the order in which they are added."""
 
@@ -172,17 +169,14 @@ class Fields:
         self._data: dict[str, Any] = {}
 
     def texts(self, **fields: str) -> Self:
-        """Add fields that are text."""
         self._data.update({field: self._text(field, value) for field, value in fields.items()})
         return self
 
     def lists(self, **fields: Sequence[str]) -> Self:
-        """Add fields that are lists of text."""
         self._data.update({field: self._list(field, value) for field, value in fields.items()})
         return self
 
     def optional(self, **fields: str | None) -> Self:
-        """Add those fields that are text and not empty."""
         return self.texts(**_not_empty(fields))
 
     def optional_lists(self, **fields: Sequence[str] | None) -> Self:
@@ -203,11 +197,9 @@ class Fields:
         return self
 
     def fragment(self) -> Fragment:
-        """The fragment of these fields."""
         return built(ObjectCodec.of(self._builder, self._data))
 
     def single(self, field: str, value: str) -> Fragment:
-        """A fragment whose data are this text."""
         return built(TextCodec(self._builder, field, self._text(field, value)))
 
     def terms(self, field: str, value: Mapping[str, str] | Sequence[Mapping[str, str]]) -> Fragment:

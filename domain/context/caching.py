@@ -180,7 +180,16 @@ def plan_cache(
         marks = {point.messages - 1 for point in breakpoints}
         bare = map(unmarked, plain)
         plain = [_marked(message) if at in marks else message for at, message in enumerate(bare)]
-    return Planned(plan, plain, _record(plan, prompt, messages, form, render))
+    record = CacheRecord(
+        provider=plan.provider,
+        form=form,
+        fragments=[(fragment.name, fragment.id, _short(render([fragment]))) for fragment in prompt.fragments],
+        stable=sum(not is_volatile(fragment) for fragment in prompt.fragments),
+        system=_short(prompt.text),
+        first=messages[0].id if messages else None,
+        prefixes=[(point.messages, point.prefix[:_SHORT]) for point in plan.breakpoints if point.messages],
+    )
+    return Planned(plan, plain, msgspec.json.decode(msgspec.json.encode(record), type=dict[str, Any]))
 
 
 def _previous_end(messages: Sequence[Message], whole: int, translate: Callable[[Sequence[Message]], list[Any]]) -> int:
@@ -238,27 +247,7 @@ class CacheRecord(msgspec.Struct, frozen=True, kw_only=True):
     prefixes: list[tuple[int, str]]
 
 
-def _record(
-    plan: CachePlan,
-    prompt: SystemPrompt,
-    messages: Sequence[Message],
-    form: str,
-    render: Callable[[list[Fragment]], str],
-) -> dict[str, Any]:
-    record = CacheRecord(
-        provider=plan.provider,
-        form=form,
-        fragments=[(fragment.name, fragment.id, _short(render([fragment]))) for fragment in prompt.fragments],
-        stable=sum(not is_volatile(fragment) for fragment in prompt.fragments),
-        system=_short(prompt.text),
-        first=messages[0].id if messages else None,
-        prefixes=[(point.messages, point.prefix[:_SHORT]) for point in plan.breakpoints if point.messages],
-    )
-    return msgspec.json.decode(msgspec.json.encode(record), type=dict[str, Any])
-
-
 def record_of(message: Message) -> CacheRecord | None:
-    """The record that the notes of a message carry, or None."""
     record = object_at(message.notes, OWNER).get(_RECORD)
     if record is None:
         return None
@@ -269,7 +258,6 @@ def record_of(message: Message) -> CacheRecord | None:
 
 
 def with_record(notes: Mapping[str, Any] | None, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The notes of an answer with a record."""
     return {**(notes or {}), OWNER: {**object_at(notes, OWNER), _RECORD: dict(record)}}
 
 

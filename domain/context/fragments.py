@@ -311,13 +311,8 @@ def foreign_errors(what: str, name: str, fragment_id: str | None) -> Generator[N
     except ChatledgerError:
         raise
     except Exception as error:
-        raise foreign_error(error, what, name, fragment_id) from error
-
-
-def foreign_error(error: Exception, what: str, name: str, fragment_id: str | None) -> ResolverError:
-    """Return the error for what code of users raised, with the fragment or message it was about."""
-    path = name if fragment_id is None else f"{name} {fragment_id!r}"
-    return ResolverError(path, f"raised {type(error).__name__}", what=what)
+        path = name if fragment_id is None else f"{name} {fragment_id!r}"
+        raise ResolverError(path, f"raised {type(error).__name__}", what=what) from error
 
 
 def copied(fragment: Fragment) -> Fragment:

@@ -34,11 +34,9 @@ class StoredCodec(msgspec.Struct, frozen=True):
     notes: dict[str, Any] | None = None
 
     def encode(self) -> Any:
-        """The data."""
         return self.data
 
     def decode(self) -> Any:
-        """The data."""
         return self.data
 
 
@@ -90,7 +88,6 @@ def is_ui_message(value: Any) -> bool:
 
 
 def ui_message(role: str, text: str, message_id: str) -> UIMessage:
-    """A UIMessage with one text part."""
     return {"id": message_id, "role": role, "parts": [{"type": "text", "text": text}]}
 
 

@@ -162,7 +162,6 @@ def judge(predicate: Predicate, context: ReminderContext, on_error: OnError) -> 
 
 
 def condition(name: str, arguments: tuple[Any, ...], test: Callable[[ReminderContext], bool]) -> Condition:
-    """A predicate that has no parts."""
     return Condition(name, arguments, lambda context, _on_error: Verdict(test(context)))
 
 

@@ -267,7 +267,6 @@ def _without(message: Any, names: frozenset[str]) -> Any:
 
 
 def _escaped(parts: list[Any]) -> tuple[list[Any], list[Escaped]]:
-    """The parts with tags of reminders escaped, and where that was."""
     texts = {at: text for at, part in enumerate(parts) if (text := _text_of(part)) is not None}
     escaped: list[Escaped] = []
     result = list(parts)

@@ -24,9 +24,7 @@ class Summary(Protocol):
         ...
 
     @property
-    def message_count(self) -> int:
-        """Number of messages."""
-        ...
+    def message_count(self) -> int: ...
 
     @property
     def last_message_at(self) -> int | None:
@@ -130,9 +128,7 @@ class StoredChain(Protocol):
         ...
 
     @property
-    def message_count(self) -> int:
-        """Number of its messages."""
-        ...
+    def message_count(self) -> int: ...
 
     def last_turn(self) -> Message | None:
         """Return the last real user message; None when there is none."""
@@ -173,12 +169,10 @@ class LazySummary:
 
     @property
     def turn(self) -> int:
-        """Number of real user messages."""
         return self._stored.turn + sum(map(is_real_user_message, self._unsaved))
 
     @property
     def message_count(self) -> int:
-        """Number of messages."""
         return self._stored.message_count + len(self._unsaved)
 
     @property

@@ -39,7 +39,7 @@ _NAMED: Final = 6
 
 def step_words(put: VersionPut, *, quotes: bool) -> str:
     """Return what a checkpoint is: `step 3 write, next review: draft, sources changed`; with `quotes` the input too."""
-    metadata, bookkeeping = _decoded(put.frames, METADATA), _bookkeeping(put)
+    metadata, bookkeeping = _decoded(put.frames, METADATA), _decoded(put.frames, CHECKPOINT)
     number, source = metadata.get("step"), metadata.get("source")
     values = {piece.digest: piece.content for piece in put.pieces}
 
@@ -62,7 +62,7 @@ def step_words(put: VersionPut, *, quotes: bool) -> str:
         for name in cast("list[str]", updated or [])
         if name.startswith(JOIN) and name in put.fields and read(put.fields[name].digest) is None
     ]
-    following += [_joined(name) for name in joins if {*name.split(":")[1].split("+")} <= {*nodes}]
+    following += [name.rpartition(":")[2] for name in joins if {*name.split(":")[1].split("+")} <= {*nodes}]
     channels: Iterable[str] = cast("list[str]", updated) if isinstance(updated, list) else _new_fields(put)
     what = f"step {number}" if isinstance(number, int) and number >= 0 else "checkpoint"
     made = (
@@ -111,10 +111,6 @@ def _decoded(frames: tuple[tuple[str, bytes], ...], place: int) -> dict[str, Any
     return cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
 
 
-def _bookkeeping(put: VersionPut) -> dict[str, Any]:
-    return _decoded(put.frames, CHECKPOINT)
-
-
 def _nodes_run(checkpoint: Mapping[str, Any]) -> list[str]:
     """Return the nodes that ran last, which saw the newest versions: in a step LangGraph gives all channels the same one."""
     seen: Any = checkpoint.get("versions_seen")
@@ -137,10 +133,6 @@ def _nodes_of(tasks: Iterable[TaskWrites], read: Any) -> list[str]:
         if is_of_task(task.task_id, task.task_path)
     )
     return list(dict.fromkeys(node_of(write, nowhere, read) for write in first))
-
-
-def _joined(channel: str) -> str:
-    return channel.rpartition(":")[2]
 
 
 def _new_fields(put: VersionPut) -> list[str]:
@@ -200,7 +192,6 @@ class EventWords:
         self._names: dict[tuple[str, int], str] = {}
 
     def describe(self, recorded: chat.Recorded) -> str:
-        """Return a short description of the next event."""
         match recorded.body:
             case chat.ChatCreated():
                 self._names[recorded.chat_id, MAIN_NUMBER] = MAIN

@@ -102,7 +102,6 @@ class LaneLayout(NamedTuple):
         return self.line_of[segment][bisect_left(self.forks[segment], offset)]
 
     def lane(self, place: Place, row: int) -> int:
-        """Return the lane of the message at a place, which is in this row."""
         return self.lines[self.line(place)].span(row).lane
 
     def part(self, place: Place) -> Place:
@@ -183,7 +182,15 @@ class _Parts:
     ) -> None:
         self._segments, self._row_of, self._forks, self._hanging = segments, row_of, forks, hanging
         self._line_of = [[0] * (len(offsets) + 1) for offsets in forks]
-        self._newest = self._newest_rows()
+        newest: list[list[int]] = [[0] * len(numbers) for numbers in self._line_of]
+        for segment in range(len(newest) - 1, -1, -1):
+            for number in range(len(newest[segment]) - 1, -1, -1):
+                part = segment, number
+                below = (newest[child][at] for child, at in self._children(part))
+                newest[segment][number] = max(below, default=-1)
+                if newest[segment][number] < 0:
+                    newest[segment][number] = self._row_of(self._last(part))
+        self._newest = newest
 
     def _last(self, part: Place) -> Place:
         """Return the place of the last message of a part."""
@@ -200,18 +207,6 @@ class _Parts:
         segment, number = part
         below = [(hanging, 0) for hanging in self._hanging.get(self._last(part), ())]
         return [(segment, number + 1), *below] if number < len(self._forks[segment]) else below
-
-    def _newest_rows(self) -> list[list[int]]:
-        """Return for each part the row of the newest message in or below it. Segments hang on those with lower numbers."""
-        newest: list[list[int]] = [[0] * len(numbers) for numbers in self._line_of]
-        for segment in range(len(newest) - 1, -1, -1):
-            for number in range(len(newest[segment]) - 1, -1, -1):
-                part = segment, number
-                below = (newest[child][at] for child, at in self._children(part))
-                newest[segment][number] = max(below, default=-1)
-                if newest[segment][number] < 0:
-                    newest[segment][number] = self._row_of(self._last(part))
-        return newest
 
     def _read_parts(self, head: Place | None) -> set[Place]:
         read: set[Place] = set()

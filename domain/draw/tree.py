@@ -31,7 +31,6 @@ from .escaping import escaped, marker, short_id
 
 
 def messages_left_out(count: int) -> str:
-    """Return the placeholder for messages that are not shown."""
     return f"... {count} {'message' if count == 1 else 'messages'} ..."
 
 

@@ -31,7 +31,6 @@ def content_in(event: Any) -> Mapping[str, Any]:
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:
-    """Read an event."""
     return google.read({"parts": [], **content_in(data)}, name, source)
 
 

@@ -37,7 +37,6 @@ _FAILED: Final = "FunctionInvocationError"
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:
-    """Read a message."""
     role, contents = (data.get("role"), data.get("contents")) if isinstance(data, dict) else (None, None)
     if not isinstance(role, str) or not isinstance(contents, list):
         return any_json(data, name, source)

@@ -37,7 +37,6 @@ NAME: Final = "anthropic"
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:
-    """Read a message."""
     role, content = (data.get("role"), data.get("content")) if isinstance(data, dict) else (None, None)
     if role not in (USER, ASSISTANT, SYSTEM) or not isinstance(content, str | list):
         return any_json(data, name, source)

@@ -45,7 +45,6 @@ def message_in(data: Any) -> Mapping[str, Any] | None:
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:
-    """Read the message in an entry."""
     message = message_in(data)
     return [] if message is None else anthropic.read(message, name, source)
 

@@ -47,7 +47,6 @@ def item_in(data: Any) -> Mapping[str, Any] | None:
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:
-    """Read the item in a line."""
     item = item_in(data)
     return [] if item is None else responses.read(item, name, source)
 

@@ -19,7 +19,6 @@ STATE: Final = "state"
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:
-    """Read a state or a checkpoint."""
     fields = object_at(data)
     if (state := text_at(fields, CHECKPOINT)) is not None:
         checkpoint = object_at(parsed(state)[0])

@@ -153,5 +153,4 @@ def is_of_form(data: Any, form: Any) -> bool:
 
 
 def _objects(values: list[Any]) -> list[Mapping[str, Any]] | None:
-    """The values, if all are objects."""
     return cast("list[Mapping[str, Any]]", values) if all(isinstance(value, Mapping) for value in values) else None

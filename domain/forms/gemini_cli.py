@@ -62,7 +62,6 @@ def _read_one(message: Mapping[str, Any], source: Any) -> Iterator[FormItem]:
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:  # noqa: ARG001 - a line says who speaks
-    """Read the message in a line, or the messages."""
     line = last_line(data)
     return [item for message in messages_in(line) or [line] for item in _read_one(object_at(message), source)]
 

@@ -32,7 +32,6 @@ _OWN_FILES: Final = ("https://generativelanguage.googleapis.com/", "gs://")
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:
-    """Read a content."""
     if not isinstance(data, dict) or not isinstance(data.get("parts", []), list) or data.get("role") not in _ROLES:
         return any_json(data, name, source)
     role = ASSISTANT if data.get("role") == "model" else USER

@@ -44,7 +44,6 @@ _CALLS: Final = ("tool_calls", "invalid_tool_calls")
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:
-    """Read a message."""
     kind, fields = text_at(object_at(data), "type"), object_at(data, "data")
     content = fields.get("content")
     if kind is None or kind not in TYPES or not isinstance(content, str | list):

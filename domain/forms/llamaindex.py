@@ -28,7 +28,6 @@ _FILES: Final = {
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:
-    """Read a message."""
     role, blocks = (data.get("role"), data.get("blocks")) if isinstance(data, dict) else (None, None)
     if not isinstance(role, str) or not isinstance(blocks, list):
         return any_json(data, name, source)

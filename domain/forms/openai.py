@@ -36,7 +36,6 @@ AUDIO: Final = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:
-    """Read a message."""
     role = data.get("role") if isinstance(data, dict) else None
     if not isinstance(role, str):
         return any_json(data, name, source)
@@ -86,7 +85,6 @@ def _function(call_id: str | None, function: Mapping[str, Any]) -> Call:
 
 
 def what_of(block: Any) -> Text | Refusal | File | Own:
-    """Return the content of a content part."""
     fields = object_at(block)
     kind = text_at(fields, "type") or ""
     if kind in ("text", "refusal") and (text := text_at(fields, kind)) is not None:

@@ -38,7 +38,6 @@ def _tool(part: Mapping[str, Any], source: Any) -> Iterator[FormItem]:
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:  # noqa: ARG001 - a message says its role
-    """Read a message."""
     line, items = last_line(data), list[FormItem]()
     role = text_at(object_at(line, "info"), "role") or ""
     for part in map(object_at, list_at(line, "parts") if role in {USER, ASSISTANT} else ()):

@@ -32,7 +32,6 @@ def _what(block: Any) -> Text | Reasoning | Call | File | Own:
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:  # noqa: ARG001 - an entry says its role
-    """Read the message in an entry."""
     entry = last_line(data)
     message = object_at(entry, "message") if entry.get("type") == "message" else {}
     role, content = message.get("role"), message.get("content")

@@ -23,7 +23,6 @@ def object_at(value: Any, *path: str) -> Mapping[str, Any]:
 
 
 def text_at(fields: Mapping[str, Any], key: str) -> str | None:
-    """Return the text under a key, or None."""
     value = fields.get(key)
     return value if isinstance(value, str) else None
 
@@ -101,7 +100,6 @@ ANY_FILE: Final = "application/octet-stream"
 
 
 def media_type_of(url: str) -> str | None:
-    """Return the media type that a data URL names."""
     return url[5:].partition(",")[0].partition(";")[0] or None if url.startswith("data:") else None
 
 
@@ -115,9 +113,7 @@ def base64_of(url: str) -> str | None:
 class Dumpable(Protocol):
     """An object of an SDK, or another pydantic model."""
 
-    def model_dump(self, *, mode: str = ..., exclude_unset: bool = ...) -> dict[str, Any]:
-        """Return the fields."""
-        ...
+    def model_dump(self, *, mode: str = ..., exclude_unset: bool = ...) -> dict[str, Any]: ...
 
 
 def _unwrapped(value: Any, depth: int) -> Any:

@@ -50,7 +50,6 @@ _REDACTED: Final = "redacted_thinking"
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:
-    """Read a message."""
     kind, parts = (data.get("kind"), data.get("parts")) if isinstance(data, dict) else (None, None)
     if kind not in ("request", "response") or not isinstance(parts, list):
         return any_json(data, name, source)

@@ -20,7 +20,6 @@ _TEXTS: Final = ("input_text", "output_text", "text")
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:
-    """Read an item."""
     if not isinstance(data, dict):
         return any_json(data, name, source)
     kind, role = data.get("type"), data.get("role")

@@ -40,7 +40,6 @@ _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9()\[\] -]+")
 
 
 def message_in(data: Any) -> Mapping[str, Any]:
-    """Return the message that counts in a stored one."""
     return object_at(data, "redact_message") or object_at(data, "message")
 
 
@@ -51,7 +50,6 @@ def index_of(data: Any) -> int | None:
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:
-    """Read a message."""
     message = message_in(data)
     role, content = message.get("role"), message.get("content")
     if role not in (USER, ASSISTANT) or not isinstance(content, list):

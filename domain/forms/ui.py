@@ -68,7 +68,6 @@ _OPAQUE: Final = {
 
 
 def read(data: Any, name: str, source: Any) -> list[FormItem]:
-    """Read a UIMessage."""
     parts = data.get("parts") if isinstance(data, dict) else None
     if not isinstance(parts, list):
         return any_json(data, name, source)
@@ -241,7 +240,6 @@ def said_part(item: FormItem) -> dict[str, Any]:
 
 
 def file_part(file: File) -> dict[str, Any]:
-    """Return the part for a file."""
     part: dict[str, Any] = {"type": "file", "mediaType": file.media_type}
     if file.name is not None:
         part["filename"] = file.name
@@ -267,7 +265,6 @@ def call_part(call: Call, call_id: str) -> dict[str, Any]:
 
 
 def with_result(part: dict[str, Any], result: Result) -> dict[str, Any]:
-    """Return the part of a call with its result."""
     content = result.content
     if not result.is_error:
         return {**part, "state": "output-available", "output": _output(content)}

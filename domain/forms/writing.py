@@ -212,7 +212,6 @@ def result_text(result: Result) -> str:
 
 
 def id_at(file: File, provider: str) -> str | None:
-    """Return the id of a file at a provider, if it was uploaded there."""
     if file.origin == provider:
         return file.file_id
     return None if file.copies is None else file.copies.get(provider)

@@ -112,7 +112,6 @@ def _extension(code: int, part: LargeData) -> msgspec.msgpack.Ext:
 
 
 def data_digest(data: bytes | bytearray | memoryview) -> bytes:
-    """Return the digest by which data are found."""
     return sha256(data).digest()
 
 
@@ -160,7 +159,6 @@ def may_refer(state: bytes) -> bool:
 
 
 def carrying(state: bytes, contents: Sequence[bytes | bytearray]) -> bytes:
-    """Return an event together with its large data."""
     return _MARK + _encode((state, contents))
 
 

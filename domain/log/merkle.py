@@ -46,7 +46,6 @@ def grown(size: int, peaks: bytes, leaf: bytes) -> bytes:
 
 
 def root_of_peaks(peaks: bytes) -> bytes:
-    """Return the root of the tree that has these peaks."""
     if not peaks:
         return EMPTY
     root = peaks[-HASH_BYTES:]

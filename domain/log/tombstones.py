@@ -18,7 +18,6 @@ def owner_digest(stream_id: str, user_id: str) -> str:
 
 
 def is_member_of_deleted(body: StreamDeleted, stream_id: str, user_id: str) -> bool:
-    """Whether a user was a member of the chat of a tombstone."""
     digests: tuple[str, ...] = getattr(body, "member_digests", None) or ()
     return owner_digest(stream_id, user_id) in digests
 
@@ -47,7 +46,6 @@ def foreign_message(position: int, stream: str, content: bytes, why: str) -> Rec
 
 
 def is_foreign(recorded: Recorded) -> bool:
-    """Whether this is a foreign message."""
     return isinstance(recorded.event.body, ForeignMessage)
 
 

@@ -124,13 +124,11 @@ def entry_of(
 
 
 def manifest_frame(chats: Sequence[ChatEntry], anchor: Anchor | None) -> Frame:
-    """Return the frame with which a bundle begins."""
     signed = None if anchor is None else msgspec.json.decode(anchor.without_leaves().to_json())
     return MANIFEST, msgspec.json.encode(Manifest(list(chats), signed))
 
 
 def event_frames(position: int, state: bytes, large: Iterable[LargeData]) -> Iterator[Frame]:
-    """Yield the frames of an event, and of the large data that it names."""
     yield EVENT, position.to_bytes(_POSITION_BYTES) + state
     for data in large:
         yield LARGE, data.data
@@ -225,7 +223,6 @@ class _Fold:
         self._explained: set[tuple[int, int]] = set()
 
     def take(self, position: int, encoded: EncodedEvent) -> None:
-        """Check the next event."""
         event, last = encoded.event, self._last
         recorded = Recorded(position, event, encoded.hash)
         if event.originator_id != self._entry.chat_id:

@@ -100,7 +100,6 @@ class ChatComparison(Value, frozen=True, kw_only=True):
 
     @property
     def is_equal(self) -> bool:
-        """Whether nothing differs."""
         return not any((self.chat, self.branches, self.checkpoints, self.only_a, self.only_b))
 
 

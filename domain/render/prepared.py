@@ -147,7 +147,10 @@ class _Preparation:
         if isinstance(form, list | tuple):
             return _Frame(value, iter(enumerate(cast("Sequence[Any]", form))), [])
         if isinstance(form, Fragment):
-            return _Frame(value, iter([(None, self._content(form))]), None, form)
+            if form.codec is not None and not callable(getattr(form.codec, "decode", None)):
+                msg = f"{self._path()} is fragment {form.name!r}, whose codec cannot decode; give it encode() and decode()"
+                raise InvalidValueError(msg)
+            return _Frame(value, iter([(None, content_of(form))]), None, form)
         if isinstance(form, Mapping):
             return _Frame(value, self._entries(cast("Mapping[Any, Any]", form)), {})
         return None
@@ -168,12 +171,6 @@ class _Preparation:
                 msg = f"{self._path()} has a key with a lone surrogate, which is not text; encode the bytes it came from properly"
                 raise InvalidValueError(msg)
             yield str.__str__(key), value
-
-    def _content(self, fragment: Fragment) -> Any:
-        if fragment.codec is not None and not callable(getattr(fragment.codec, "decode", None)):
-            msg = f"{self._path()} is fragment {fragment.name!r}, whose codec cannot decode; give it encode() and decode()"
-            raise InvalidValueError(msg)
-        return content_of(fragment)
 
     def _scalar(self, value: Any) -> Value | None:
         if value is None or isinstance(value, bool):

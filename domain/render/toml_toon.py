@@ -83,7 +83,10 @@ class _Conversion:
         if isinstance(value, Named):
             return self.object_of([(value.name, value.value)], _inside(depth))
         if isinstance(value, dict):
-            return self.object_of([_entry(key, each) for key, each in value.items()], _inside(depth))
+            return self.object_of(
+                [((each.name, each.value) if isinstance(each, Named) else (key, each)) for key, each in value.items()],
+                _inside(depth),
+            )
         if isinstance(value, list):
             fragments = [each for each in value if isinstance(each, Named)]
             if fragments and len(fragments) == len(value):
@@ -103,10 +106,6 @@ def _inside(depth: int) -> int:
         msg = f"the fragments are nested more than {MAX_JSON_DEPTH} levels deep, too deep for TOML and TOON; render them as XML"
         raise InvalidValueError(msg)
     return depth + 1
-
-
-def _entry(key: str, value: Value) -> tuple[str, Value]:
-    return (value.name, value.value) if isinstance(value, Named) else (key, value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,11 +64,6 @@ def xml_name(name: str) -> str:
     return tag if _START.match(tag) else "_" + tag
 
 
-def xml_text(text: str) -> str:
-    """A text that XML can hold: control characters and other code points that it does not allow become U+FFFD."""
-    return _NOT_IN_A_TEXT.sub(_REPLACEMENT, text)
-
-
 _INDENT: Final = "  "
 _LINE_BREAK: Final = re.compile(r"\r\n?|\n")  # what a parser of XML reads as one
 _ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;"})
@@ -182,7 +177,8 @@ class _Writer:
             self.open.append(_Open(tag, len(self.lines), iter(content)))
             self.lines.append(f"{indent}<{tag}>")
             return
-        texts = _LINE_BREAK.split(xml_text(content).translate(_ESCAPES))
+        # A text that XML can hold: control characters and other code points that it does not allow become U+FFFD.
+        texts = _LINE_BREAK.split(_NOT_IN_A_TEXT.sub(_REPLACEMENT, content).translate(_ESCAPES))
         if len(texts) == 1:
             self.lines.append(f"{indent}<{tag}>{texts[0]}</{tag}>")
             return

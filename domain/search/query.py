@@ -252,7 +252,6 @@ def is_found(query: Query, terms: Sequence[str]) -> bool:
 
 
 def is_at(terms: Sequence[str], index: int, phrase: Phrase) -> bool:
-    """Whether a phrase stands at an index of these terms."""
     there = terms[index : index + len(phrase.terms)]
     *before, last = phrase.terms
     return (

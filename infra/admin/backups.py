@@ -79,7 +79,6 @@ class BackupLog:
         return list(map(self._recorded, islice(of_stream, _READ_PAGE)))
 
     def event_at(self, position: int) -> Recorded | None:
-        """The event at a position; None where there is none."""
         frame = next(self.frames(position - 1), None)
         return None if frame is None or frame.position != position else self._recorded(frame)
 
@@ -265,7 +264,13 @@ class _RestoreRun:
     ) -> None:
         self._backup, self._manifest, self._progress, self._folder = backup, manifest, progress, folder
         self._options, self._is_rekeyed = options, is_rekeyed
-        self.source = _source_name(manifest, options.encryption, is_rekeyed=is_rekeyed)
+        key = None if options.encryption is None else keyring_of(options.encryption).current
+        parts = (
+            [segment.sha256 for segment in manifest.segments],
+            (manifest.position, manifest.hash, manifest.bookmarks, manifest.quarantined),
+            (is_rekeyed, key and (key.id, sha256(b"chatledger restore" + key.secret).digest())),
+        )
+        self.source = sha256(msgspec.msgpack.encode(parts)).hexdigest()
         self._bookmarks = [decode_bookmark(raw.encode(), 0) for raw in manifest.bookmarks]  # before anything is written
 
     def into(self, location: str, *, is_draft: bool = False) -> None:
@@ -283,7 +288,25 @@ class _RestoreRun:
         if after is None:  # what an interrupted restore left is gone with its log, so the new one is opened anew
             with log_at(self._options.log_only(location, create=create)) as log:
                 self._restore_log(log, 0, source)
-        self._verify(location)
+        manifest = self._manifest
+        encryption, login, timeout_s = self._options
+        options = OpenOptions(location, timeout_s=timeout_s, encryption=encryption, login=login)
+        with Ledger(open_shared(options)) as ledger:
+            # Twice the positions: `verify` itself reads and compares them.
+            verification = ledger.verify(
+                progress=lambda done, total: self._progress(
+                    manifest.position + (done * manifest.position // total if total else 0), 2 * manifest.position
+                )
+            )
+            digests = [recorded.hash for recorded in ledger.history(after=max(0, manifest.position - 1))]
+        position, event_count = verification.position, verification.event_count
+        end = position, event_count + verification.foreign_count, digests[-1] if digests else b""
+        if end != (manifest.position, manifest.event_count, manifest.hash):
+            msg = (
+                f"what was restored ends at position {position:,} with {event_count:,} events, but the backup says "
+                f"position {manifest.position:,} and {manifest.event_count:,} events. Check the backup: 'chatledger backup --check'"
+            )
+            raise ChainIntegrityError(msg, position=position)
 
     def _restore_log(self, log: EventLog, after: int, source: str | None) -> None:
         manifest = self._manifest
@@ -310,38 +333,6 @@ class _RestoreRun:
         while page := list(islice(records, _PAGE)):
             yield page
             self._progress(page[-1].id, 2 * self._manifest.position)
-
-    def _verify(self, location: str) -> None:
-        manifest = self._manifest
-        encryption, login, timeout_s = self._options
-        options = OpenOptions(location, timeout_s=timeout_s, encryption=encryption, login=login)
-        with Ledger(open_shared(options)) as ledger:
-            # Twice the positions: `verify` itself reads and compares them.
-            verification = ledger.verify(
-                progress=lambda done, total: self._progress(
-                    manifest.position + (done * manifest.position // total if total else 0), 2 * manifest.position
-                )
-            )
-            digests = [recorded.hash for recorded in ledger.history(after=max(0, manifest.position - 1))]
-        position, event_count = verification.position, verification.event_count
-        end = position, event_count + verification.foreign_count, digests[-1] if digests else b""
-        if end != (manifest.position, manifest.event_count, manifest.hash):
-            msg = (
-                f"what was restored ends at position {position:,} with {event_count:,} events, but the backup says "
-                f"position {manifest.position:,} and {manifest.event_count:,} events. Check the backup: 'chatledger backup --check'"
-            )
-            raise ChainIntegrityError(msg, position=position)
-
-
-def _source_name(manifest: BackupManifest, encryption: Encryption | None, *, is_rekeyed: bool) -> str:
-    """Return a name of what is written by a restore: one of other events, or under another key, has another one."""
-    key = None if encryption is None else keyring_of(encryption).current
-    parts = (
-        [segment.sha256 for segment in manifest.segments],
-        (manifest.position, manifest.hash, manifest.bookmarks, manifest.quarantined),
-        (is_rekeyed, key and (key.id, sha256(b"chatledger restore" + key.secret).digest())),
-    )
-    return sha256(msgspec.msgpack.encode(parts)).hexdigest()
 
 
 @contextlib.contextmanager

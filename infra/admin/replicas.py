@@ -344,17 +344,12 @@ async def _read(connection: Connection, stream: str, consumer: str, last: int, d
                 position = position_of(message)
                 if position > last:
                     return digests
-                digests[position] = _digest(message)
+                own_id = parse_headers(message.headers).get(MESSAGE_ID, "")
+                digest = hashlib.sha256(b"%s\0%s\0" % (message.subject, own_id.encode()))
+                digest.update(message.payload)
+                digests[position] = digest.digest()
                 if position == last:
                     return digests
                 number += 1
     finally:
         await inbox.end()
-
-
-def _digest(message: Delivery) -> bytes:
-    # The id that we wrote, and no header that a server added.
-    own_id = parse_headers(message.headers).get(MESSAGE_ID, "")
-    digest = hashlib.sha256(b"%s\0%s\0" % (message.subject, own_id.encode()))
-    digest.update(message.payload)
-    return digest.digest()

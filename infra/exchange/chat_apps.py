@@ -136,7 +136,6 @@ def _openwebui_sources(sources: list[Any]) -> Iterator[SourceLink]:
 
 
 def read_librechat(path: Path, report: Reporter) -> Iterator[ImportedChat]:
-    """The conversations of exports of LibreChat."""
     for document in read_conversations(path, report, key="conversationId", decode=decode_tree):
         fields, report = document.fields, document.report
         chat_id = fields.get("conversationId")

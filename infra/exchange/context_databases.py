@@ -26,7 +26,6 @@ _JSON: Final = ("metadata", "data")
 
 
 def is_database(location: str) -> bool:
-    """Whether it is a location of PostgreSQL or SQL Server, and no file."""
     return location.startswith((*_POSTGRES, _SQL_SERVER))
 
 

@@ -49,7 +49,6 @@ class ImportedDocument(NamedTuple):
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """Its fields; none when it is no object."""
         return object_at(self.value)
 
 

@@ -200,11 +200,9 @@ class _Draft:
 
     @property
     def name(self) -> str:
-        """Its name in problems."""
         return f"chat {self.head.id!r}"
 
     def counts(self) -> Any:
-        """Return the end that fits to what was read."""
         return _ChatEnd(chat_id=self.head.id, **{_PLURALS[kind]: len(lines) for kind, lines in self.records.items()})
 
     def finish(self, report: Reporter, *, is_whole: bool) -> Exported | None:
@@ -262,11 +260,6 @@ _DRAFTS: Final[dict[str, type[_Draft]]] = {"chat": _Draft, "value": _ValueDraft}
 """By the line that they begin with."""
 
 
-def write_header(stream: IO[bytes]) -> None:
-    """Begin an export."""
-    _write(stream, _ExportLine(chatledger=VERSION))
-
-
 def write_chat(stream: IO[bytes], chat: ImportedChat) -> None:
     """Write one chat. Raises as `validate_chat` does when the chat could not be read back as it is; nothing is written then."""
     validate_chat(chat)
@@ -278,23 +271,6 @@ def write_chat(stream: IO[bytes], chat: ImportedChat) -> None:
             fields: dict[str, Any] = {kind: record, "chat_id": chat.id}
             _write(stream, _ExportLine(**fields, text=record.text if kind == "message" else None))
     _write(stream, _ExportLine(end=end))
-
-
-def write_value(stream: IO[bytes], value: ImportedValue) -> None:
-    """Write one thread, state or item. Raises `InvalidValueError` when it could not be read back as it is; nothing is written then."""
-    check_value(value)
-    head = _ValueHead(**{name: getattr(value, name) for name in _ValueHead.__struct_fields__})
-    _write(stream, _ExportLine(value=head))
-    for piece in value.pieces:
-        _write(stream, _ExportLine(piece=piece))
-    for version in value.versions:
-        _write(stream, _ExportLine(version=version))
-    _write(stream, _ExportLine(value_end=_end_of(value)))
-
-
-def write_footer(stream: IO[bytes], counts: ExportCounts) -> None:
-    """End an export that holds so many of each."""
-    _write(stream, _ExportLine(totals=counts))
 
 
 def write_all(stream: IO[bytes], exported: Iterable[Exported]) -> ExportCounts:
@@ -319,16 +295,23 @@ def write_all(stream: IO[bytes], exported: Iterable[Exported]) -> ExportCounts:
 
 def write_steps(stream: IO[bytes], exported: Iterable[Exported], written: Counter[str]) -> Iterator[None]:
     """Write a whole export as `write_all` does, and stop after each chat or value: what is in the stream by then may go elsewhere."""
-    write_header(stream)
+    _write(stream, _ExportLine(chatledger=VERSION))
     for record in exported:
         if isinstance(record, ImportedChat):
             write_chat(stream, record)
             written["chat"] += 1
         else:
-            write_value(stream, record)
+            check_value(record)
+            head = _ValueHead(**{name: getattr(record, name) for name in _ValueHead.__struct_fields__})
+            _write(stream, _ExportLine(value=head))
+            for piece in record.pieces:
+                _write(stream, _ExportLine(piece=piece))
+            for version in record.versions:
+                _write(stream, _ExportLine(version=version))
+            _write(stream, _ExportLine(value_end=_end_of(record)))
             written[record.family] += 1
         yield
-    write_footer(stream, _counts_of(written))
+    _write(stream, _ExportLine(totals=_counts_of(written)))
     yield
 
 

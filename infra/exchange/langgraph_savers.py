@@ -133,11 +133,6 @@ def _take_in(
     return ThreadsImport(len(seen), added, tasks, unchanged)
 
 
-def value_tree(type_name: str, data: bytes) -> Tree:
-    """A value as its saver stored it, in pieces; one of another form than msgpack is one piece."""
-    return plain_tree(_decode(data)) if type_name == "msgpack" else leaf_tree(type_name, data or b"")
-
-
 def stored_value(type_name: str, data: bytes) -> Tree | Serial:
     """A value as its saver stored it, as a whole where it is plain."""
     return plain_value(_decode(data)) if type_name == "msgpack" else leaf_tree(type_name, data or b"")
@@ -186,7 +181,6 @@ _UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
 
 
 def is_saver_file(path: Path) -> bool:
-    """Whether it is a SQLite file with the tables of that saver."""
     try:
         with path.open("rb") as stream:
             if stream.read(16) != b"SQLite format 3\0":
@@ -342,7 +336,6 @@ class _Tables:
             yield from cursor.execute(query)
 
     def checkpoint(self, _: str, key: Sequence[Any]) -> PutVersion:
-        """Read a checkpoint with its values."""
         thread_id, namespace, checkpoint_id = key
         if thread_id != self._thread:
             self._thread = thread_id
@@ -357,7 +350,13 @@ class _Tables:
         if parent_id and checkpoint.get("v", 0) < _PACKETS_IN_VALUES:
             packets = self._connection.execute(_PACKETS, (thread_id, namespace, parent_id, _TASKS)).fetchall()
             if packets:
-                values[_TASKS] = list_tree([value_tree(type_name, data) for type_name, data in packets])
+                # A value as its saver stored it, in pieces; one of another form than msgpack is one piece.
+                values[_TASKS] = list_tree(
+                    [
+                        (plain_tree(_decode(data)) if type_name == "msgpack" else leaf_tree(type_name, data or b""))
+                        for type_name, data in packets
+                    ]
+                )
                 versions[_TASKS] = max(versions.values(), default=1)
         return checkpoint_of(namespace, checkpoint_id, parent_id, checkpoint, metadata, values)
 

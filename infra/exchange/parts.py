@@ -26,7 +26,6 @@ class SourceLink(NamedTuple):
 
 
 def text_part(text: str) -> Part:
-    """Return a part for what somebody wrote."""
     return {"type": "text", "text": text}
 
 

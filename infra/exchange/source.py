@@ -63,7 +63,6 @@ class LimitedStream:
         self._stream, self._allowance = stream, allowance
 
     def read(self, size: int = -1) -> bytes:
-        """Read from the stream."""
         pieces: list[bytes] = []
         while size != 0:
             wanted = _PIECE_BYTES if size < 0 else min(size, _PIECE_BYTES)
@@ -76,7 +75,6 @@ class LimitedStream:
         return b"".join(pieces)
 
     def readline(self) -> bytes:
-        """Read a line from the stream."""
         line = self._stream.readline(self._allowance.left_bytes + 1)  # a bomb may be a single line
         self._allowance.spend(len(line))
         return line

@@ -64,5 +64,4 @@ def notes_of(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any] 
 
 
 def title_of(fields: Mapping[str, Any]) -> str | None:
-    """Return the title of a conversation."""
     return text_at(fields, "title") or None

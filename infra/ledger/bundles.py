@@ -123,7 +123,6 @@ def _check_signer(anchor: Anchor | None, public_key: PemSource | None) -> None:
 
 
 def _frames(stream: IO[bytes]) -> Iterator[Frame]:
-    """Yield the frames of a bundle."""
     broken = "this is no bundle of chatledger, or it is cut off; take another copy of it"
     if stream.read(len(START)) != START:
         raise InvalidValueError(broken)
@@ -435,7 +434,6 @@ class BundleMethods(ProofMethods):
 
 
 def _events(stream: IO[bytes]) -> Iterator[EncodedEvent]:
-    """Yield the events of a bundle that was checked."""
     stream.seek(0)
     frames = _frames(stream)
     entries, _ = read_manifest(frames)
@@ -460,7 +458,6 @@ def _chat_of(encoded: EncodedEvent) -> str:
 
 
 def _following(batch: Sequence[EncodedEvent], chat: IndexedChat) -> Sequence[EncodedEvent]:
-    """Those of some events that are not in a chat yet."""
     version = stream_head(chat).version
     new = [encoded for encoded in batch if encoded.event.originator_version > version]
     if new:

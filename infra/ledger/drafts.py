@@ -96,12 +96,10 @@ def message(content: str | Mapping[str, Any] | Message | NewMessage) -> Fragment
 
 
 def text_message(role: str, text: str, message_id: str) -> Fragment:
-    """Return a message of a role with one text part, under that id."""
     return _message(role, text, message_id)
 
 
 def new_id() -> str:
-    """Return a new random id."""
     return str(uuid.uuid4())
 
 

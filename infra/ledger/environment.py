@@ -42,7 +42,6 @@ _ON_NATS: Final = ("nats://", "tls://")
 
 
 def is_on_nats(location: str) -> bool:
-    """Whether a location is on NATS servers."""
     return location.startswith(_ON_NATS)
 
 

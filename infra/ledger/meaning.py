@@ -194,7 +194,6 @@ def _depth(request: SearchRequest) -> int | None:
 def _by_meaning(
     store: StorePort, request: SearchRequest, embedding: Embedding, near: Sequence[Near]
 ) -> list[SearchHit]:
-    """Return the nearest messages."""
     end = _end(request)
     with store.snapshot(request.chats) as snapshot:
         hits = _near_hits(_scope(snapshot, request), request, embedding, near, end)

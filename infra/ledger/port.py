@@ -64,9 +64,7 @@ class LedgerLog(Protocol):
     """The events of the log, and the positions of named feeds: everybody's, or one user's. See `EventLog`."""
 
     @property
-    def identity(self) -> str:
-        """Tells the log from others."""
-        ...
+    def identity(self) -> str: ...
 
     def last_position(self) -> int:
         """Return the position of the last event, whosever it is; 0 for an empty log."""
@@ -76,9 +74,7 @@ class LedgerLog(Protocol):
         """Return where the log ends. That it ends before a position that was seen is certain."""
         ...
 
-    def wait(self, after: int, timeout_s: float) -> bool:
-        """Wait until anybody's event follows a position; False when the time is over or the log was closed."""
-        ...
+    def wait(self, after: int, timeout_s: float) -> bool: ...
 
     def read(self, after: int, limit: int = ...) -> Sequence[Recorded]:
         """Return the next events after a position, in order; none at the end of the log."""
@@ -100,9 +96,7 @@ class LedgerLog(Protocol):
         """Return all bookmarks, in no order."""
         ...
 
-    def drop_bookmark(self, key: str) -> None:
-        """Forget a bookmark; nothing happens when there is none."""
-        ...
+    def drop_bookmark(self, key: str) -> None: ...
 
 
 class LedgerSnapshot(Protocol):
@@ -139,9 +133,7 @@ class LedgerSnapshot(Protocol):
         ...
 
     @property
-    def txn(self) -> Transaction:
-        """The transaction."""
-        ...
+    def txn(self) -> Transaction: ...
 
     @property
     def tables(self) -> Tables:
@@ -176,9 +168,7 @@ class LedgerSnapshot(Protocol):
         """Return the numbers of the messages of an owner's threads, states and items, as far as they may be read."""
         ...
 
-    def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
-        """Return the chat that a message belongs to, and where the message is in it."""
-        ...
+    def find(self, message_id: str) -> tuple[IndexedChat, Place] | None: ...
 
     def branch(self, branch_id: str) -> Branch | None:
         """Return the branch of that id, whatever its chat."""
@@ -186,22 +176,16 @@ class LedgerSnapshot(Protocol):
 
     def list_chats(
         self, chats: ChatList = ..., *, limit: int | None = ..., offset: int = ..., after: ChatCursor | None = ...
-    ) -> list[Chat]:
-        """Return a page of a list of chats."""
-        ...
+    ) -> list[Chat]: ...
 
-    def count_chats(self, chats: ChatList) -> int:
-        """Return the number of chats of a list."""
-        ...
+    def count_chats(self, chats: ChatList) -> int: ...
 
 
 class StorePort(Protocol):
     """All that ledgers, and what stands on them, know of a store. See `Store` for details and errors."""
 
     @property
-    def log(self) -> LedgerLog:
-        """The log."""
-        ...
+    def log(self) -> LedgerLog: ...
 
     @property
     def live(self) -> LiveStreams:
@@ -365,9 +349,7 @@ class HeldStore(Protocol):
         ...
 
     @property
-    def store(self) -> WholeStore:
-        """The store."""
-        ...
+    def store(self) -> WholeStore: ...
 
     def release(self) -> None:
         """Give it up; the last holder closes it."""

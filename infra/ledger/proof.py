@@ -440,7 +440,6 @@ class ProofMethods(LedgerPart):
 
 
 def tree_of(snapshot: LedgerSnapshot, chat: IndexedChat) -> StreamTree:
-    """Return the tree of the events of a chat that is there."""
     assert chat.record is not None, "the chat is there"
     assert chat.stream_no is not None, "the chat is there"
     return StreamTree(snapshot.txn, snapshot.tables, chat.stream_no, chat.record.head)

@@ -103,12 +103,10 @@ class _ReadOnlyStore:
 
     @property
     def live(self) -> "LiveStreams":
-        """Refuse live streams, which are not in the index."""
         raise AccessDeniedError(_NOT_INDEXED)
 
     @property
     def meaning(self) -> "Meaning":
-        """Refuse vectors, which are not in the index."""
         raise AccessDeniedError(_NOT_INDEXED)
 
     @property

@@ -299,7 +299,6 @@ class _Drawing:
                     yield RowEdge(to.row - 1, to.lane + 1, to.row, to.lane, "up", line, is_merge=True)
 
     def bundle(self, first: int, end: int) -> list[RowBundle]:
-        """Return where lines are cut in these rows."""
         bundle = self.layout.bundle
         low = bisect_left(bundle, first, key=itemgetter(1))
         return [RowBundle(*cut) for cut in takewhile(lambda cut: cut[0] < end, islice(bundle, low, None))]
@@ -329,7 +328,6 @@ def _window(chat: IndexedChat, drawing: _Drawing, first: int, end: int) -> RowWi
 
 
 def _path_window(chat: IndexedChat, rows: ChatRows, head: Place | None, first: int, end: int) -> RowWindow:
-    """Return messages of one path by depth."""
     record, chains = chat.record, chat.chains
     assert record is not None, "only a living chat has rows"
     length = 0 if head is None else chains.depth(head) + 1
@@ -519,7 +517,6 @@ def _fill(pixels: Sequence[set[int]], first: int, last: int, lane: int, total: i
 
 
 def _merged(spans: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Join spans of rows that touch each other."""
     joined: list[list[int]] = []
     for first, last in sorted(spans):
         if joined and joined[-1][1] + 1 == first:

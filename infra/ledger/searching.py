@@ -23,7 +23,6 @@ from .port import LedgerSnapshot, StorePort
 
 if TYPE_CHECKING:
     from chatledger.domain.search.query import Query
-    from chatledger.projections.search.evaluation import Filter
     from chatledger.projections.search.search import Scope, SearchQuestion, WordHit, WordHits
 
 
@@ -56,12 +55,10 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_of_agents(self) -> bool:
-        """Whether it looks at no chats."""
         return self.where not in {"all", "chats"}
 
     @property
     def chats(self) -> ChatsToRead:
-        """The chats that it reads."""
         if self.is_of_agents:
             return NO_CHATS
         if self.chat_id is None:
@@ -87,7 +84,6 @@ class Searched(NamedTuple):
 
     @property
     def numbers(self) -> list[int] | None:
-        """All of them; None for all that there are."""
         return None if self.chats is None else self.chats + self.values
 
 
@@ -119,7 +115,6 @@ def searched_by(snapshot: LedgerSnapshot, request: SearchRequest) -> Searched:
 
 
 def search_words(store: StorePort, request: SearchRequest) -> SearchHits:
-    """Find messages by their words."""
     # NumPy and the patterns of words take a tenth of a second to import: only programs that search pay for it.
     from chatledger.domain.search.query import parse
 
@@ -172,12 +167,20 @@ def _scopes_of(snapshot: LedgerSnapshot, searched: Searched, request: SearchRequ
 def _question_of(
     snapshot: LedgerSnapshot, searched: Searched, request: SearchRequest, query: "Query"
 ) -> "SearchQuestion":
+    from chatledger.projections.search.evaluation import Filter
     from chatledger.projections.search.search import SearchQuestion
 
+    segments: tuple[int, int] | None = None
+    if request.where in _FAMILIES or (request.where == "agents" and searched.chats is None):
+        segments = segments_of(_FAMILIES.get(request.where))
+    elif request.where == "chats" and searched.chats is None and count_all(snapshot.txn, snapshot.tables):
+        segments = 0, OF_AGENTS  # chats are told from the rest only where there is anything else
     return SearchQuestion(
         query=query,
         text=request.text,
-        only=_filter_of(snapshot, searched, request),
+        only=Filter(
+            roles=request.roles, since=request.since, until=request.until, runs=searched.runs, segments=segments
+        ),
         limit=request.limit,
         offset=request.offset,
         include_hidden=request.include_hidden,
@@ -226,17 +229,6 @@ def _settle(store: StorePort, request: SearchRequest) -> None:
     if request.where != "chats":
         with suppress(AccessDeniedError):  # of a store of an earlier moment, in which nothing waits
             store.task_writes.settle(request.thread_id)
-
-
-def _filter_of(index: LedgerSnapshot, searched: Searched, request: SearchRequest) -> "Filter":
-    from chatledger.projections.search.evaluation import Filter
-
-    segments: tuple[int, int] | None = None
-    if request.where in _FAMILIES or (request.where == "agents" and searched.chats is None):
-        segments = segments_of(_FAMILIES.get(request.where))
-    elif request.where == "chats" and searched.chats is None and count_all(index.txn, index.tables):
-        segments = 0, OF_AGENTS  # chats are told from the rest only where there is anything else
-    return Filter(roles=request.roles, since=request.since, until=request.until, runs=searched.runs, segments=segments)
 
 
 def hit_of(hit: "WordHit") -> SearchHit:

@@ -197,7 +197,6 @@ def read_trace(thread: IndexedVersioned, namespace: str, *, end: str | None = No
 
 
 def trace_step(thread: IndexedVersioned, record: VersionRecord) -> TraceStep:
-    """Return the step of one checkpoint."""
     return _StepReader(thread).step(record)
 
 
@@ -246,7 +245,6 @@ class _StepReader:
             )
 
     def step(self, record: VersionRecord) -> TraceStep:
-        """Return the step that ends with a checkpoint."""
         metadata = metadata_of(record)
         source = metadata.get("source")
         parent = None if record.parent is None else self._thread.version(record.line, record.parent)

@@ -228,7 +228,6 @@ def holds_deleted(view: LedgerView) -> bool:
 
 
 def is_start(view: LedgerView, of: LedgerView) -> bool:
-    """Whether one view was carried on from another."""
     start = of._as_of_store.start  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # users are not to see it
     return start is not None and start() is view._as_of_store  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 

@@ -51,9 +51,7 @@ class BlobStorage(Protocol):
         """Remove one entry from the files; nothing happens when it is gone."""
         ...
 
-    def names(self) -> list[str]:
-        """Return the names that have entries."""
-        ...
+    def names(self) -> list[str]: ...
 
     def now_ms(self) -> int:
         """The time by the one clock that all who use the storage share: its server's, not that of a client."""

@@ -101,7 +101,6 @@ _decode: Final = msgspec.msgpack.Decoder(_Entry).decode
 
 
 def _decoded(raw: bytes) -> _Entry | None:
-    """An entry; None for what others published."""
     try:
         return _decode(raw)
     except DECODE_ERRORS:
@@ -228,7 +227,6 @@ class Blobs:
         return upload, positions[-1]
 
     def release(self, hold: Hold) -> None:
-        """End a hold."""
         expected = hold.position
         rest = _encode(_Entry(_AT_REST, 0, hold.upload))
         while True:
@@ -296,7 +294,6 @@ class Blobs:
         return data
 
     def _unpacked(self, record: bytes, place: tuple[str, int, str]) -> memoryview:
-        """The data of a part."""
         return memoryview(self._packer.unpack(record, place))[len(_PLAIN) :]
 
     def drop(self, digest: bytes, *, is_used: Callable[[], bool]) -> bool:
@@ -373,7 +370,6 @@ class Blobs:
         return [name for name in self._storage.names() if name != NAMES_STRAND]
 
     def has(self, name: str, digest: bytes) -> bool:
-        """Whether the data of a digest have that name."""
         return name in self._names(digest)
 
     def _make_secret(self) -> None:

@@ -40,7 +40,6 @@ class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
         return bookmark_key(self.name, self.index, self.count)
 
     def saved_as(self, revision: int) -> "Bookmark":
-        """Return the bookmark with the revision under which it was stored."""
         return structs.replace(self, revision=revision)
 
 
@@ -57,7 +56,6 @@ def feeds_of(user_id: str) -> str:
 
 
 def bookmark_key(name: str, index: int, count: int) -> str:
-    """The key of a member's bookmark."""
     return f"{index}/{count}/{name}"
 
 

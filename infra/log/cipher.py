@@ -74,7 +74,6 @@ class Keyring:
         self.current = keys[0]
 
     def get(self, key_id: str) -> EncryptionKey | None:
-        """The key of that id."""
         return self._keys.get(key_id)
 
     def __iter__(self) -> Iterator[EncryptionKey]:
@@ -181,7 +180,6 @@ def key_named(record: bytes) -> bytes | None:
 
 
 def is_encrypted(record: bytes) -> bool:
-    """Whether a record says that it is encrypted."""
     return record.startswith(MARK)
 
 

@@ -35,7 +35,6 @@ _NOBODY = Envelope()
 
 
 def current() -> Envelope:
-    """Return the envelope of operations begun here."""
     return _current.get(_NOBODY)
 
 

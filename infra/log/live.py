@@ -88,7 +88,6 @@ class LiveStreams:
         self.storage, self._packer = storage, packer
 
     def seal(self, key: LiveKey, number: int, entry: LiveEntry) -> bytes:
-        """Return the record of an entry under its number."""
         return _HEAD.pack(number, os.urandom(8)) + self._packer.pack(encode_live(entry), (key.text, number, _PLACE))
 
     def unseal(self, key: LiveKey, stored: StoredEntry) -> tuple[int, LiveEntry]:
@@ -129,7 +128,6 @@ class LiveStreams:
         return FoundLive(key, first.start, last, LiveTail(ends.last.position, number), stream)
 
     def keys(self, chat_id: str | None = None) -> list[LiveKey]:
-        """Return the keys of all streams, or of those of a chat."""
         return self.storage.list_keys(None if chat_id is None else chat_key(chat_id))
 
     def all(self, chat_id: str | None = None) -> Iterator[FoundLive]:

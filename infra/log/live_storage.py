@@ -78,9 +78,7 @@ class LiveStorage(Protocol):
         """Read the entries above a position, and wait for more."""
         ...
 
-    def list_keys(self, chat: str | None = None) -> list[LiveKey]:
-        """Return the keys of all streams, or of those of one chat."""
-        ...
+    def list_keys(self, chat: str | None = None) -> list[LiveKey]: ...
 
     def drop(self, key: LiveKey) -> None:
         """Remove a stream and its bytes; nothing happens when there is none."""

@@ -57,7 +57,6 @@ _CRC_BYTES: Final = 4
 
 
 def is_compressed(record: bytes) -> bool:
-    """Whether a record says that it is compressed."""
     return record.startswith(MARK)
 
 
@@ -174,7 +173,6 @@ class StructMapper(Mapper[str]):
 
     @property
     def keyring(self) -> Keyring | None:
-        """The keys of the cipher."""
         return self.cipher.keys if isinstance(self.cipher, RecordCipher) else None
 
     def to_domain_event(self, stored_event: StoredEvent) -> Any:

@@ -440,7 +440,6 @@ class SqlLiveStorage:
         self._log = log
 
     def ask(self, statement: LiteralString, *values: str | int | bytes) -> list[Any]:
-        """Return the rows of a statement on the table."""
         return self._log.ask(_LIVE, statement, *values)
 
     def make(self) -> None:

@@ -119,24 +119,20 @@ class Witness:
         self._is_dirty = False
         self._shared_position = 0
         try:
-            self._take_file()
+            make_folder(self.folder)
+            fd = next(fd for number in itertools.count(1) if (fd := _locked(self.folder / str(number))) is not None)
+            self._fd = fd
+            before = _newest(read_at(fd, _FILE_BYTES, 0))
+            fresh = _Half(number=before.number, boot=self._boot, inode=os.fstat(fd).st_ino, log=self._log)
+            self._half = fresh
+            if (before.inode, before.log) == (fresh.inode, fresh.log):
+                seen = before.last_seen(self._boot)
+                self._half = fresh._replace(position=seen.position, hash=seen.hash, durable=before.durable)
         except (OSError, ChatledgerError) as error:
             self._warn(error)
             return
         self._thread = threading.Thread(target=self._run, name="chatledger-witness", daemon=True)
         self._thread.start()
-
-    def _take_file(self) -> None:
-        """Lock the first file that nobody has, and go on from what it says."""
-        make_folder(self.folder)
-        fd = next(fd for number in itertools.count(1) if (fd := _locked(self.folder / str(number))) is not None)
-        self._fd = fd
-        before = _newest(read_at(fd, _FILE_BYTES, 0))
-        fresh = _Half(number=before.number, boot=self._boot, inode=os.fstat(fd).st_ino, log=self._log)
-        self._half = fresh
-        if (before.inode, before.log) == (fresh.inode, fresh.log):
-            seen = before.last_seen(self._boot)
-            self._half = fresh._replace(position=seen.position, hash=seen.hash, durable=before.durable)
 
     def last_seen(self) -> list[LastSeen]:
         """Return how far the log went, as all processes here have noted, and as other nodes have; nothing that is not known."""

@@ -119,7 +119,6 @@ class CustomProjections:
                     CatchingUp(self._index, entry, self._read).run(can_build=False)
 
     def has(self, name: str) -> bool:
-        """Whether one of that name is attached."""
         return self._index.custom.get(name) is not None
 
     def rebuild(self, name: str, progress: Progress) -> None:
@@ -202,7 +201,6 @@ class CustomProjections:
             stack.close()
 
     def end_view(self, view: ProjectionView) -> None:
-        """End it."""
         reach = view._reach  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - nothing for users
         self._views.discard(reach)
         reach.end()

@@ -163,7 +163,6 @@ class LiveEraser:
             _logger.info("live streams whose time is over are left to those who may drop them: %s", error)
 
     def _is_gone(self, start: LiveStart) -> bool:
-        """Whether the chat that a stream was started in was deleted."""
         with self._index.snapshot() as snapshot:
             chat = snapshot.chat(start.chat_id, even_quarantined=True)
             is_there = chat.record is not None and chat.stream_no == start.born
@@ -396,18 +395,13 @@ class Eraser:
         self._unfinished = unfinished
         self._live.tidy()
 
-    def _is_index_clean(self) -> bool:
-        """Clean the files of the index, if that is due; whether nothing is left."""
-        return not self._index.is_scrub_due or self._index.scrub()
-
-    def _is_meaning_clean(self) -> bool:
-        """Clean the files of vectors, if that is due; whether nothing is left."""
-        return not self._meaning.is_scrub_due or self._meaning.scrub()
-
     def _scrub(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         try:
-            while not (self._is_meaning_clean() & self._is_index_clean()):
+            while not (
+                (not self._meaning.is_scrub_due or self._meaning.scrub())
+                & (not self._index.is_scrub_due or self._index.scrub())
+            ):
                 if time.monotonic() > deadline:
                     return
                 self._closing.wait(_PAUSE_S)

@@ -142,7 +142,6 @@ class Adoption(NamedTuple):
     kind: None = None
 
     def decided(self, snapshot: Snapshot, limits: EventLimits) -> Decided:
-        """Return what is to be written, and where."""
         position = snapshot.state.position
         try:
             state = (snapshot if self.view is None else self.view(snapshot)).stream(self.streams, self.key)
@@ -326,7 +325,12 @@ class GroupCommit:
     def _run(self) -> None:
         while commands := self._next():
             try:
-                self._carry_out_together(commands)
+                # Carry out commands on different streams; end each of them, whatever happens.
+                try:
+                    self._write_together(*self._decide_together(commands))
+                finally:
+                    for command in commands:
+                        command.give_up()
             except BaseException:  # their callers know; those that wait need this thread
                 _logger.exception("commands that were carried out together were interrupted")
             self._hand_over()
@@ -353,14 +357,6 @@ class GroupCommit:
                     taken[queued.command.stream] = queued
             self._queue.extendleft(reversed(left))
             return list(taken.values())
-
-    def _carry_out_together(self, commands: Sequence[QueuedCommand]) -> None:
-        """Carry out commands on different streams; end each of them, whatever happens."""
-        try:
-            self._write_together(*self._decide_together(commands))
-        finally:
-            for command in commands:
-                command.give_up()
 
     def _decide_together(self, commands: Sequence[QueuedCommand]) -> tuple[list[QueuedCommand], Appends]:
         """Decide on each, and send what is to be written; those that write nothing are ended."""

@@ -155,7 +155,6 @@ class Worker:
         self._process.kill()
 
     def close(self) -> None:
-        """End it."""
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None, "it is a pipe"
             with contextlib.suppress(OSError):

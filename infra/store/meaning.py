@@ -52,7 +52,6 @@ class Meaning:
 
     @property
     def embedding(self) -> Embedding | None:
-        """The embedding that the store was opened with."""
         return None if self._worker is None else self._worker.embedding
 
     @property
@@ -237,7 +236,6 @@ class EmbeddingWorker(threading.Thread):
             os.close(descriptor)
 
     def _catch_up(self, embedder: "Embedder") -> int | None:
-        """Embed what there is; None when it failed."""
         try:
             reached = embedder.catch_up()
         except LedgerClosedError:

@@ -65,7 +65,6 @@ class Follower(threading.Thread):
         self._closing, self._tidy, self._last_write_s = closing, tidy, last_write_s
 
     def run(self) -> None:
-        """Take in what others write."""
         pause, tidied_s, merged_s = 0.05, time.monotonic(), 0.0
         is_merge_due = True
         while not self._closing.is_set():

@@ -117,7 +117,6 @@ class Guests:
             store.close()
 
     def close(self) -> None:
-        """Close all of them."""
         with self._lock:
             stores, self._stores = list(self._stores.values()), OrderedDict()
         for store in stores:
@@ -193,7 +192,6 @@ class ShareStore(Store):
                 return find_hold(snapshot.txn, snapshot.tables, kind, some_id)
 
     def _other_share(self, stream_id: str) -> Share | None:
-        """The share that has a stream; None when it is this one, or there is no such stream."""
         if self._is_indexed(stream_id):
             return None
         bucket = self.log.bucket(stream_id)

@@ -90,7 +90,6 @@ class TaskWriteBuffer:
         _buffers.add(self)
 
     def forget(self) -> None:
-        """Begin with nothing."""
         self._lock = threading.Lock()
         self._threads: dict[str, _ThreadWrites] = {}
         self._is_watched = False

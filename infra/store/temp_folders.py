@@ -99,7 +99,6 @@ class ScratchFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def release(self) -> None:
-        """Leave it to others."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)

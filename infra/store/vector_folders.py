@@ -49,7 +49,6 @@ class VectorFolders:
         return vectors
 
     def find(self, embedding: Embedding) -> "VectorIndex | None":
-        """Return the vectors of an embedding; None when there are none."""
         return self._opened(embedding.key)
 
     def all(self) -> "list[VectorIndex]":
@@ -147,7 +146,6 @@ class VectorFolders:
             return not folder.exists()
 
     def close(self) -> None:
-        """Close all; calling it again does nothing."""
         with self._lock:
             self._is_closed = True
             opened, self._open = list(self._open.values()), {}

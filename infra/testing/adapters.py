@@ -444,7 +444,14 @@ def check_adapter_killed(driver: str, *, rounds: int = 3, seed: int = 0) -> None
     source = random.Random(seed)  # noqa: S311 - moments, no secrets
     with tempfile.TemporaryDirectory(prefix="chatledger-check-") as folder:
         for number in range(rounds):
-            _kill_writer(driver, folder, number, source.uniform(0.02, 0.3))
+            after_s = source.uniform(0.02, 0.3)
+            command = [sys.executable, "-m", __name__, driver, folder, str(number)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: S603 - our own module
+                assert process.stdout is not None, "it is a pipe"
+                process.stdout.readline()  # it has begun to write
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(after_s)
+                process.kill()
         loaded = _load(driver)
         with open_ledger(f"sqlite:///{folder}/log.db", index=f"{folder}/index") as ledger:
             texts = [turn.text for turn in asyncio.run(loaded.read(ledger, "trip"))]
@@ -460,16 +467,6 @@ def check_adapter_killed(driver: str, *, rounds: int = 3, seed: int = 0) -> None
         missing = [key for key in told if key not in pairs]
         expect([], missing, f"{loaded.name}: what was acknowledged is there after a kill")
         expect(len(set(pairs)), len(pairs), f"{loaded.name}: nothing is there twice after a kill")
-
-
-def _kill_writer(driver: str, folder: str, number: int, after_s: float) -> None:
-    command = [sys.executable, "-m", __name__, driver, folder, str(number)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # noqa: S603 - our own module
-        assert process.stdout is not None, "it is a pipe"
-        process.stdout.readline()  # it has begun to write
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(after_s)
-        process.kill()
 
 
 def _load(driver: str) -> AdapterDriver:

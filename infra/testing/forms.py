@@ -58,24 +58,20 @@ def check_form(
         chain = _told(dice)
         source = dice.choice(_FORMS)
         told = chain if source == "openai" else _in_chat(source, translate(chain, source).messages)
-        _check_into(name, told, rules)
+        for open_calls in ("answer", "keep", "drop"):
+            translated = translate(told, name, open_calls=open_calls)
+            shown = f"{name}: {[message.data for message in told]!r} is {translated.messages!r}"
+            expect(len(translated.messages), len(translated.origins), f"{shown}: each message is told of some")
+            # Only with every call answered is a list what an API takes.
+            if rules is not None and open_calls == "answer":
+                expect([], list(rules(translated.messages)), shown)
+            json.dumps(translated.messages)
+            _compare(told, _in_chat(name, translated.messages), {item.message_id for item in translated.dropped}, shown)
+        for cut in range(len(told)):  # what follows changes nothing, unless it answers a call
+            if told[cut].name == "user" and not _has_late(told, cut):
+                part, whole = translate(told[:cut], name).messages, translate(told, name).messages
+                require(same_json(part, whole[: len(part)]), f"{name}: {part!r} is not the beginning of {whole!r}")
         _check_out_of(name, _in_chat(name, translate(told, name).messages))
-
-
-def _check_into(form: str, chain: Sequence[Message], rules: Callable[[list[Any]], Iterable[str]] | None) -> None:
-    for open_calls in ("answer", "keep", "drop"):
-        translated = translate(chain, form, open_calls=open_calls)
-        shown = f"{form}: {[message.data for message in chain]!r} is {translated.messages!r}"
-        expect(len(translated.messages), len(translated.origins), f"{shown}: each message is told of some")
-        # Only with every call answered is a list what an API takes.
-        if rules is not None and open_calls == "answer":
-            expect([], list(rules(translated.messages)), shown)
-        json.dumps(translated.messages)
-        _compare(chain, _in_chat(form, translated.messages), {item.message_id for item in translated.dropped}, shown)
-    for cut in range(len(chain)):  # what follows changes nothing, unless it answers a call
-        if chain[cut].name == "user" and not _has_late(chain, cut):
-            part, whole = translate(chain[:cut], form).messages, translate(chain, form).messages
-            require(same_json(part, whole[: len(part)]), f"{form}: {part!r} is not the beginning of {whole!r}")
 
 
 def _check_out_of(form: str, own: Sequence[Message]) -> None:

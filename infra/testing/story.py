@@ -37,8 +37,33 @@ def tell_story(ledger: Ledger, prefix: str = "story") -> None:
         prefix: The prefix of all ids. A story is written once under each.
     """
     tell_chat(ledger, prefix)
-    _tell_runs(ledger, f"{prefix} runs")
-    _tell_thread(ledger, f"{prefix} thread")
+    # A run of an assistant, repeated after an edit, and a fork of the chat.
+    chat = f"{prefix} runs"
+    question, answer, edited = (f"{chat} {name}" for name in ("question", "answer", "edited"))
+    ledger.create_chat(chat, "u")
+    ledger.append(chat, [_text("2 + 3?", question)])
+    ledger.record_run(chat, "first", thread_id=chat, assistant_id="a", trigger_message_id=question)
+    ledger.complete_run(chat, "first", answer=NewMessage("assistant", "5", id=answer))
+    ledger.annotate(chat, answer, metadata={"rating": 1})
+    plan = ledger.plan_regeneration(chat, question, 0)
+    ledger.create_branch(chat, "edited", None, activate=True)
+    ledger.append(chat, [_text("2 + 4?", edited)])
+    ledger.begin_regeneration(plan, new_message_id=edited, regeneration_id=chat)
+    ledger.approve_regeneration(chat, chat)
+    ledger.repeat_run(chat, chat, "first", run_id="second")
+    ledger.complete_run(chat, "second", answer=NewMessage("assistant", "6", id=f"{chat} again"))
+    ledger.fork_chat(chat, answer, new_chat_id=f"{chat} fork")
+    thread_id = f"{prefix} thread"
+    threads = Threads(ledger)
+    _put_checkpoint(threads, thread_id, "1")
+    _put_checkpoint(threads, thread_id, "2", parent_id="1")
+    threads.put_writes(thread_id, "", "2", task_id="task", task_path="", writes=[(0, "said", _leaf("w"))])
+    threads.copy(thread_id, f"{thread_id} copy")
+    threads.remove(thread_id, lambda _thread: Removal([("", "1")], []), reason="pruned")
+    _put_checkpoint(threads, f"{thread_id} gone", "1")
+    threads.delete(f"{thread_id} gone")
+    threads.copy(thread_id, f"{thread_id} copied in vain")
+    threads.delete(f"{thread_id} copied in vain")
     _tell_state(ledger, f"{prefix} state")
 
 
@@ -66,38 +91,6 @@ def tell_chat(ledger: Ledger, prefix: str) -> None:
     ledger.revoke_link(chat, ledger.create_link(chat).id)
     ledger.create_chat(f"{prefix} gone", "u")
     ledger.delete_chat(f"{prefix} gone")
-
-
-def _tell_runs(ledger: Ledger, chat: str) -> None:
-    """A run of an assistant, repeated after an edit, and a fork of the chat."""
-    question, answer, edited = (f"{chat} {name}" for name in ("question", "answer", "edited"))
-    ledger.create_chat(chat, "u")
-    ledger.append(chat, [_text("2 + 3?", question)])
-    ledger.record_run(chat, "first", thread_id=chat, assistant_id="a", trigger_message_id=question)
-    ledger.complete_run(chat, "first", answer=NewMessage("assistant", "5", id=answer))
-    ledger.annotate(chat, answer, metadata={"rating": 1})
-    plan = ledger.plan_regeneration(chat, question, 0)
-    ledger.create_branch(chat, "edited", None, activate=True)
-    ledger.append(chat, [_text("2 + 4?", edited)])
-    ledger.begin_regeneration(plan, new_message_id=edited, regeneration_id=chat)
-    ledger.approve_regeneration(chat, chat)
-    ledger.repeat_run(chat, chat, "first", run_id="second")
-    ledger.complete_run(chat, "second", answer=NewMessage("assistant", "6", id=f"{chat} again"))
-    ledger.fork_chat(chat, answer, new_chat_id=f"{chat} fork")
-
-
-def _tell_thread(ledger: Ledger, thread_id: str) -> None:
-    """A thread of two checkpoints with writes, its copy, and the removal of a checkpoint, of a thread and of a copy."""
-    threads = Threads(ledger)
-    _put_checkpoint(threads, thread_id, "1")
-    _put_checkpoint(threads, thread_id, "2", parent_id="1")
-    threads.put_writes(thread_id, "", "2", task_id="task", task_path="", writes=[(0, "said", _leaf("w"))])
-    threads.copy(thread_id, f"{thread_id} copy")
-    threads.remove(thread_id, lambda _thread: Removal([("", "1")], []), reason="pruned")
-    _put_checkpoint(threads, f"{thread_id} gone", "1")
-    threads.delete(f"{thread_id} gone")
-    threads.copy(thread_id, f"{thread_id} copied in vain")
-    threads.delete(f"{thread_id} copied in vain")
 
 
 def _put_checkpoint(threads: Threads, thread_id: str, checkpoint_id: str, *, parent_id: str | None = None) -> None:

@@ -110,7 +110,6 @@ class TurnBlock(NamedTuple):
     written: int
 
     def up_to(self, place: Place) -> Turns:
-        """Return the turns up to one of its messages."""
         within = place[1] % TURN_BLOCK
         written = self.written & ((2 << within) - 1)
         if not written:
@@ -134,7 +133,6 @@ class Annotations:
         self.is_empty = not (cursor.set_range(self._prefix) and cursor.key().startswith(self._prefix))
 
     def at(self, place: Place) -> Annotation | None:
-        """Return the annotation of the message at a place."""
         if self.is_empty:
             return None
         raw = self._txn.get(self._prefix + _place.pack(*place), db=self._table)
@@ -179,13 +177,11 @@ class Chains:
 
     @property
     def annotations(self) -> Annotations:
-        """The annotations of the messages."""
         if self._annotations is None:
             self._annotations = Annotations(self._txn, self._table, self._chat_no)
         return self._annotations
 
     def segment(self, number: int) -> Segment:
-        """The segment of that number."""
         segment = self._segments.get(number)
         if segment is None:
             raw = self._txn.get(segment_key(self._chat_no, Tag.SEGMENT, number), db=self._table)
@@ -199,7 +195,6 @@ class Chains:
         return self.segment(place[0]).first_depth + place[1]
 
     def parent(self, place: Place) -> Place | None:
-        """Return the place of a message's parent."""
         segment, offset = place
         return (segment, offset - 1) if offset else self.segment(segment).parent
 
@@ -289,7 +284,6 @@ class Chains:
         return segment.parent_offset
 
     def turns(self, place: Place) -> Turns:
-        """The turns of the chain of a message."""
         segment, offset = place
         return self.turn_block((segment, offset - offset % TURN_BLOCK)).up_to(place)
 
@@ -356,12 +350,10 @@ class Chains:
         return runs
 
     def parent_id(self, place: Place) -> str | None:
-        """Return the id of the parent of the message at a place."""
         parent = self.parent(place)
         return None if parent is None else self.id_at(parent)
 
     def id_at(self, place: Place) -> str:
-        """The id of the message at a place."""
         first, page = self._page(place)
         return _decode_id(bodies_in(page, place[1] - first)[1]).id
 
@@ -427,7 +419,6 @@ class Chains:
         return sorted(numbered)
 
     def has_segment(self, number: int) -> bool:
-        """Whether there is a segment of that number."""
         return (
             number in self._segments
             or self._txn.get(segment_key(self._chat_no, Tag.SEGMENT, number), db=self._table) is not None
@@ -473,7 +464,6 @@ class Chains:
         return [*first, *((segment, 0) for segment in self._forks(place))]
 
     def has_children(self, place: Place) -> bool:
-        """Whether a message has any children."""
         # The first child goes on in the segment of its parent, and only later ones fork: where none follows, there are no forks.
         return place[1] + 1 < self.segment(place[0]).length
 

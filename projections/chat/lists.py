@@ -51,7 +51,6 @@ class ChatList(NamedTuple):
     reader: str | None = None
 
     def time_of(self, chat: ChatRecord | Chat) -> int:
-        """The time by which it is ordered."""
         return chat.created_at if self.is_by_creation else chat.updated_at
 
 
@@ -79,7 +78,6 @@ class _Listing:
         return self._place(is_row=self._cursor.prev() if self._is_ascending else self._cursor.next())
 
     def chat_no(self) -> int:
-        """The number of the chat at this place."""
         return to_number(self._cursor.value())
 
     def _place(self, *, is_row: bool) -> bytes | None:

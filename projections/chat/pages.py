@@ -73,7 +73,6 @@ class LazyMessage(_RawDataMessage, frozen=True, kw_only=True, gc=False):
 
     @property  # type: ignore[misc]  # it reads as the field does
     def chat_id(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # as above
-        """The chat."""
         held: UndecodedMessage | str = _chat_of(self)
         return held.chat_id if isinstance(held, UndecodedMessage) else held
 

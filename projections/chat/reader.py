@@ -86,7 +86,6 @@ class IndexedChat:
 
     @property
     def profile(self) -> ChatProfile | None:
-        """None when there is no such chat."""
         if self._profile is UNSET:
             row = self._row(Tag.PROFILE)
             self._profile = None if row is None else _decode_profile(row)
@@ -94,12 +93,10 @@ class IndexedChat:
 
     @property
     def name(self) -> str:
-        """The name of the chat in errors."""
         return f"chat {self.chat_id!r}"
 
     @property
     def stream_id(self) -> str:
-        """The id of the chat's stream, which is that of the chat."""
         return self.chat_id
 
     @property
@@ -109,12 +106,10 @@ class IndexedChat:
 
     @property
     def owner(self) -> str | None:
-        """The owner; None when there is no such chat."""
         return None if self.profile is None else self.profile.user_id
 
     @property
     def holds(self) -> tuple[LegalHold, ...]:
-        """The legal holds on the chat."""
         return () if self.profile is None else self.profile.holds
 
     def mark(self, holds: Sequence[LegalHold]) -> list[Body]:
@@ -126,7 +121,6 @@ class IndexedChat:
         return role_in(self.profile, self.member(user_id), user_id)
 
     def member(self, user_id: str) -> Member | None:
-        """The member of that name; the owner is none."""
         row = None if self.record is None or not self.record.member_count else self._row(Tag.MEMBER, id_key(user_id))
         return None if row is None else self._member(row)
 
@@ -158,7 +152,6 @@ class IndexedChat:
 
     @property
     def chains(self) -> Chains:
-        """The chains of this chat, which exists."""
         if self._chains is None:
             assert self.chat_no is not None, "only a living chat has chains"
             self._chains = Chains(self._txn, self._tables.rows, self.chat_no, self.chat_id)
@@ -166,7 +159,6 @@ class IndexedChat:
 
     @property
     def chat(self) -> Chat | None:
-        """The chat with its counts."""
         line = self._row(Tag.LAST_TEXT)
         return describe_chat(self.record, self.profile, None if line is None else line.decode())
 
@@ -193,12 +185,10 @@ class IndexedChat:
         return None if name is None else self.branch_record(name.decode())
 
     def branch(self, name: str) -> Branch | None:
-        """The branch of that name."""
         row = self.branch_record(name)
         return None if row is None else self._branch(row)
 
     def branch_with_id(self, branch_id: str) -> Branch | None:
-        """The branch of that id."""
         for chat_no, key in self._tables.branch_keys(self._txn, branch_id):
             if chat_no == self.chat_no:
                 row = self._row(Tag.BRANCH, key)
@@ -227,12 +217,10 @@ class IndexedChat:
 
     @property
     def read_from(self) -> tuple[Transaction, Tables]:
-        """The transaction and the tables that it is read from."""
         return self._txn, self._tables
 
     @property
     def caches(self) -> Caches:
-        """Caches beside the index."""
         return self._tables.caches
 
     def versions(self, place: Place) -> Versions:
@@ -276,7 +264,6 @@ class IndexedChat:
         return 0 if raw is None else to_number(raw)
 
     def checkpoint(self, name: str) -> Checkpoint | None:
-        """The checkpoint of that name."""
         row = self._row(Tag.CHECKPOINT, id_key(name))
         return None if row is None else self._checkpoint(_decode_checkpoint(row))
 
@@ -296,7 +283,6 @@ class IndexedChat:
         )
 
     def place(self, message_id: str) -> Place | None:
-        """Return the place of a message in this chat."""
         if message_id not in self._places and self._has_stored_messages:
             first = self._first_location(message_id)
             if first is None:
@@ -322,11 +308,9 @@ class IndexedChat:
         return self._locations[message_id]
 
     def has_message(self, message_id: str) -> bool:
-        """Whether the message belongs to this chat."""
         return self.place(message_id) is not None
 
     def is_elsewhere(self, message_id: str) -> bool:
-        """Whether another chat has a message of this id."""
         first = self._first_location(message_id)
         return first is not None and (
             first[0] != self.chat_no
@@ -334,7 +318,6 @@ class IndexedChat:
         )
 
     def message(self, message_id: str) -> Message | None:
-        """The message, if it belongs to this chat."""
         place = self.place(message_id)
         return None if place is None else self.chains.message(place)
 
@@ -368,11 +351,9 @@ class IndexedChat:
         return self.chains.depth(self.place_of(message_id))
 
     def ancestor(self, message_id: str, depth: int) -> str:
-        """The ancestor of a message of this chat, or the message itself, at a depth that its chain has."""
         return self.chains.id_at(self.chains.ancestor(self.place_of(message_id), depth))
 
     def place_of(self, message_id: str) -> Place:
-        """Return the place of a message that this chat has."""
         place = self.place(message_id)
         assert place is not None, "the chat has the message"
         return place
@@ -401,23 +382,19 @@ class IndexedChat:
         return slot <= HEAD_CONTENT and self._row(Tag.PSEUDONYM, slot_key(version, slot)) == b""
 
     def annotation(self, message_id: str) -> Annotation | None:
-        """Return the annotation of a message."""
         place = self.place(message_id)
         return None if place is None else self.chains.annotations.at(place)
 
     def annotations(self) -> dict[str, Annotation]:
-        """All annotations by message id."""
         return {} if self.chat_no is None else self.chains.annotations.all()
 
     @property
     def run_rows(self) -> RunRows | None:
-        """The runs of this chat; None when there is no such chat."""
         if self.chat_no is None:
             return None
         return RunRows(self._txn, self._tables.rows, self.chat_no, self.chat_id)
 
     def run(self, run_id: str) -> MessageRun | None:
-        """The run of that id."""
         rows = self.run_rows
         return None if rows is None else rows.run(run_id)
 
@@ -446,7 +423,6 @@ class IndexedChat:
         ]
 
     def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
-        """The regeneration of that id."""
         rows = self.run_rows
         return None if rows is None else rows.regeneration(regeneration_id)
 

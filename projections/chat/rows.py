@@ -56,12 +56,10 @@ class RowOrder:
         self.count += count
 
     def place(self, row: int) -> Place:
-        """Return the place of the message in a row."""
         run = bisect_right(self._starts, row) - 1
         return self._segments[run], self._offsets[run] + row - self._starts[run]
 
     def row(self, place: Place) -> int:
-        """Return the row of the message at a place."""
         runs = self._runs[place[0]]
         run = runs[bisect_right(runs, place[1], key=self._offsets.__getitem__) - 1]
         return self._starts[run] + place[1] - self._offsets[run]

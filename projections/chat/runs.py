@@ -29,7 +29,6 @@ class RunRows:
         self._txn, self._table, self._chat_no, self._chat_id = txn, table, chat_no, chat_id
 
     def run(self, run_id: str) -> MessageRun | None:
-        """The run of that id."""
         raw = self._get(Tag.RUN_NUMBER, id_key(run_id))
         return None if raw is None else self._numbered(raw)
 
@@ -47,7 +46,6 @@ class RunRows:
         return self.listed(UNENDED, "")
 
     def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
-        """The regeneration of that id."""
         raw = self._get(Tag.REGENERATION, id_key(regeneration_id))
         return None if raw is None else _decode_regeneration(raw)
 

@@ -163,21 +163,17 @@ class ChainWriter(Chains):
             for first in range(offset - offset % TURN_BLOCK + TURN_BLOCK, self.segment(number).length, TURN_BLOCK):
                 before, block = self.turns((number, first - 1)), self.turn_block((number, first))
                 self._turn_blocks[number, first] = block._replace(before=before)
-            for parent, forked in self._forks_from(number, offset):
+            prefix = place_key(self._chat_no, Tag.FORK, number, 0)[:-4]
+            cursor = self._txn.cursor(self._table)
+            forks: list[tuple[int, int]] = []
+            is_fork = cursor.set_range(place_key(self._chat_no, Tag.FORK, number, offset))
+            while is_fork and (key := cursor.key()).startswith(prefix):
+                forks.append(_PLACE.unpack_from(key, len(prefix)))
+                is_fork = cursor.next()
+            for parent, forked in forks:
                 block = self.turn_block((forked, 0))
                 self._turn_blocks[forked, 0] = block._replace(before=self.turns((number, parent)))
                 below.append((forked, 0))
-
-    def _forks_from(self, number: int, offset: int) -> list[tuple[int, int]]:
-        """Return the segments that hang on a segment from an offset on: where, and their numbers."""
-        prefix = place_key(self._chat_no, Tag.FORK, number, 0)[:-4]
-        cursor = self._txn.cursor(self._table)
-        forks: list[tuple[int, int]] = []
-        is_fork = cursor.set_range(place_key(self._chat_no, Tag.FORK, number, offset))
-        while is_fork and (key := cursor.key()).startswith(prefix):
-            forks.append(_PLACE.unpack_from(key, len(prefix)))
-            is_fork = cursor.next()
-        return forks
 
     def _new_segment(self, parent: Place | None) -> tuple[int, Segment]:
         """Begin a segment below a message that has a child already, or a root."""
@@ -529,7 +525,6 @@ class ChatWriter(IndexedChat):
         self._put(Tag.PSEUDONYM, with_checksum(pseudonym.encode()), slot_key(version, slot))
 
     def message(self, message_id: str) -> Message | None:
-        """The message, if it belongs to this chat."""
         self.put_messages()
         return super().message(message_id)
 

@@ -101,18 +101,15 @@ _decode: Final = msgspec.msgpack.Decoder(ProjectionRecord).decode
 
 
 def load_record(txn: Transaction, tables: Tables, slot: bytes, name: str) -> ProjectionRecord | None:
-    """The record of a projection in a slot."""
     raw = txn.get(slot + id_key(name), db=tables.meta)
     return None if raw is None else _decode(raw)
 
 
 def save_record(txn: Transaction, tables: Tables, slot: bytes, record: ProjectionRecord) -> None:
-    """Put a record into a slot."""
     txn.put(slot + id_key(record.name), _encode(record), db=tables.meta)
 
 
 def load_records(txn: Transaction, tables: Tables) -> list[tuple[bytes, ProjectionRecord]]:
-    """All records with their slots."""
     return [(slot, _decode(raw)) for slot in (SERVING, BUILDING) for _, raw in prefixed(txn, tables.meta, slot)]
 
 
@@ -139,7 +136,6 @@ def forget_record(txn: Transaction, tables: Tables, slot: bytes, name: str) -> N
 
 
 def drop_rows(txn: Transaction, tables: Tables, record: ProjectionRecord) -> None:
-    """Remove the rows of a record."""
     drop_prefixed(txn, tables.custom, number(record.number))
 
 
@@ -187,11 +183,9 @@ class Attached:
         return entry
 
     def remove(self, name: str) -> None:
-        """Detach it."""
         self._entries = {key: entry for key, entry in self._entries.items() if key != name}
 
     def get(self, name: str) -> Entry | None:
-        """The projection of that name, if it is attached."""
         return self._entries.get(name)
 
     def __iter__(self) -> "Iterator[Entry]":
@@ -268,15 +262,11 @@ def _apply(projection: Projection, rows: ProjectionRows, recorded: Recorded) -> 
         raise
     except Exception as error:
         _logger.warning("projection %r failed at position %d", projection.name, recorded.position, exc_info=error)
-        return _where(error)
+        # The kind of an error and where it was raised. Its text may hold what is deleted one day.
+        frames = traceback.extract_tb(error.__traceback__)
+        begin = frames[min(1, len(frames) - 1)]  # the first is that of this module
+        last = [frame for frame in frames if frame.filename == begin.filename][-1]
+        return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
     finally:
         barred.reset(token)
     return None
-
-
-def _where(error: Exception) -> str:
-    """The kind of an error and where it was raised. Its text may hold what is deleted one day."""
-    frames = traceback.extract_tb(error.__traceback__)
-    begin = frames[min(1, len(frames) - 1)]  # the first is that of this module
-    last = [frame for frame in frames if frame.filename == begin.filename][-1]
-    return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"

@@ -117,7 +117,6 @@ class Reach:
         self.failure: lmdb.Error | None = None
 
     def write(self, key: bytes, value: bytes | None) -> None:
-        """Set a row, or remove it."""
         self.check()
         if value is None:
             self.txn.delete(key, db=self.table)

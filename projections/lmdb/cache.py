@@ -28,7 +28,6 @@ class Remembered(Generic[K, V]):
         self._bytes = 0
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key."""
         sized = self._young.get(key)
         if sized is not None:
             return sized[0]

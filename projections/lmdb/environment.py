@@ -109,7 +109,6 @@ class Environment:
 
     @property
     def file(self) -> Path:
-        """The file of the pages."""
         return self.path / "data.mdb"
 
     def _check_length(self) -> None:
@@ -301,7 +300,6 @@ class Environment:
 
     @property
     def map_bytes(self) -> int:
-        """The present size of the map."""
         return self._env.info()["map_size"]
 
     def close(self) -> bool:

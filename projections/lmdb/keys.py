@@ -99,7 +99,6 @@ class Tag:
 
 
 def chat_key(chat_no: int, tag: bytes, rest: bytes = b"") -> bytes:
-    """The key of a row of a chat."""
     return number(chat_no) + tag + rest
 
 
@@ -171,7 +170,6 @@ def creation_scope(*, user_id: str | None = None, member: str | None = None) -> 
 
 
 def creation_scopes(user_id: str, members: Iterable[str] = ()) -> list[bytes]:
-    """The lists by creation in which a chat appears."""
     return [creation_scope(), creation_scope(user_id=user_id), *(creation_scope(member=member) for member in members)]
 
 

@@ -70,7 +70,6 @@ class PageFile:
         """The number of pages that were written to."""
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._fd)
 
     def snapshot(self, txn_id: int) -> PageSnapshot | None:

@@ -24,7 +24,6 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def decode_tombstone(raw: bytes) -> Tombstone:
-    """Return the tombstone of a row."""
     return _decode_tombstone(without_checksum(raw))
 
 
@@ -74,7 +73,6 @@ class Tables:
         return None if raw is None else to_number(raw)
 
     def put_chat_no(self, txn: Transaction, chat_id: str, chat_no: int) -> None:
-        """Make a chat known."""
         txn.put(_CHAT + id_key(chat_id), number(chat_no), db=self.chat_ids)
 
     def tombstone(self, txn: Transaction, stream_id: str) -> Tombstone | None:
@@ -83,7 +81,6 @@ class Tables:
         return None if raw is None else decode_tombstone(raw)
 
     def put_tombstone(self, txn: Transaction, stream_id: str, tombstone: Tombstone) -> None:
-        """Replace a chat by its tombstone."""
         key = id_key(stream_id)
         txn.delete(_CHAT + key, db=self.chat_ids)
         txn.put(_TOMBSTONE + key, with_checksum(_encode(tombstone)), db=self.chat_ids)
@@ -173,9 +170,7 @@ class Tables:
             is_row = cursor.next_dup()
 
     def put_branch_key(self, txn: Transaction, branch_id: str, chat_no: int, name: str) -> None:
-        """Make a branch known by its id."""
         txn.put(id_key(branch_id), number(chat_no) + id_key(name), db=self.branch_ids)
 
     def drop_branch_key(self, txn: Transaction, branch_id: str, chat_no: int, name: str) -> None:
-        """Forget a branch, or the name that it had."""
         txn.delete(id_key(branch_id), number(chat_no) + id_key(name), db=self.branch_ids)

@@ -54,7 +54,6 @@ _WRITERS: Final[dict[str, Callable[[Tables, Transaction, str], StreamWriter]]] =
 
 
 def describe_foreign(stream: str, position: int, why: str) -> str:
-    """Return the message about a stream that has a foreign message on its subject."""
     return (
         f"{kind_of(stream).describe(stream)} is in quarantine: at position {position} of the log, on its subject, stands a "
         f"message that is not of it: {why}. Nothing of it is shown or added until 'chatledger doctor --repair' has removed the message"

@@ -49,14 +49,10 @@ class StoredStream(StreamSnapshot, Protocol):
         ...
 
     @property
-    def name(self) -> str:
-        """Its name in errors."""
-        ...
+    def name(self) -> str: ...
 
     @property
-    def holds(self) -> tuple[LegalHold, ...]:
-        """The legal holds on it."""
-        ...
+    def holds(self) -> tuple[LegalHold, ...]: ...
 
     def mark(self, holds: Sequence[LegalHold]) -> list[Body]:
         """Return the event after which these are the holds on it; none where they are."""
@@ -106,7 +102,6 @@ class StreamKind(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     after_erasure: Callable[[Transaction, Tables, int], None]
 
     def describe(self, stream_id: str) -> str:
-        """Return the name of a stream in errors."""
         return f"{self.name} {stream_id.removeprefix(self.prefix)!r}"
 
 
@@ -157,5 +152,4 @@ def kind_of_id(some_id: str) -> StreamKind[IndexedVersioned]:
 
 
 def kind_of(stream_id: str) -> StreamKind[Any]:
-    """Return the kind of a stream."""
     return next(kind for kind in STREAM_KINDS if stream_id.startswith(kind.prefix))

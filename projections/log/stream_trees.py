@@ -51,7 +51,6 @@ def note_tile(
 
 
 def drop_tiles(txn: Transaction, tables: Tables, stream_no: int) -> None:
-    """Forget the tiles of a stream that is deleted."""
     drop_prefixed(txn, tables.tiles, number(stream_no))
 
 
@@ -75,7 +74,6 @@ class StreamTree:
 
     @property
     def size(self) -> int:
-        """The number of its events."""
         return self._head.size
 
     @property
@@ -104,7 +102,6 @@ class StreamTree:
         return peaks
 
     def tile(self, tile_no: int) -> Tile:
-        """Return a tile that is complete."""
         tile = self._tiles.get(tile_no)
         if tile is None:
             raw = self._txn.get(_key(self._stream_no, tile_no), db=self._tables.tiles)
@@ -135,7 +132,6 @@ class StreamTree:
         raise self._incomplete()
 
     def _entries_of(self, tile_no: int) -> list[LogEntry]:
-        """The entries of a tile, from its end back."""
         entries = self._entries.get(tile_no, [])
         if not entries:
             is_complete = (tile_no + 1) * TILE <= self._head.size

@@ -103,7 +103,6 @@ def texts_from(
 def text_at(
     txn: Transaction, tables: Tables, chat_no: int, ordinal: int, place: Place, pieces: Pieces
 ) -> EmbeddedText | None:
-    """Return one message; None where its chat was deleted."""
     if IndexedChat(tables, txn, "", chat_no).record is None:
         return None
     chains = Chains(txn, tables.rows, chat_no, "")

@@ -82,7 +82,6 @@ class EmbeddedPiece(NamedTuple):
 
     @classmethod
     def of(cls, digests: Sequence[bytes], codes: Codes) -> list[Self]:
-        """Return pieces by their digests and vectors."""
         scales, numbers = codes.scales.astype("<f4"), codes.numbers.astype(_CODE)
         rows = zip(digests, scales, numbers, strict=True)
         return [cls(digest, scale.tobytes() + row.tobytes()) for digest, scale, row in rows]
@@ -148,7 +147,6 @@ class SlotDirectory(NamedTuple):
         return cls.from_row(bytes(36 * SLOTS)).copied()
 
     def copied(self) -> Self:
-        """Return one that can be changed."""
         return type(self)(*[column.copy() for column in self.columns])
 
     @property
@@ -158,7 +156,6 @@ class SlotDirectory(NamedTuple):
 
     @property
     def row(self) -> bytes:
-        """It, packed."""
         return b"".join(column.tobytes() for column in self.columns)
 
 
@@ -174,7 +171,6 @@ class VectorIndex(Environment):
         super().__init__(path, map_bytes=_MAP_BYTES, is_synced=True)
 
     def open_tables(self) -> None:
-        """Open the tables."""
         super().open_tables()
         self.chats, self.failures = self.table(b"chats"), self.table(b"failures")
         self.blocks, self.vectors = self.table(b"blocks"), self.table(b"vectors")
@@ -191,7 +187,6 @@ class VectorIndex(Environment):
         return about if about.format == _FORMAT else None
 
     def describe(self, txn: Transaction, *, identity: str, name: str, dimensions: int, piece_chars: int) -> None:
-        """Note what it belongs to."""
         about = About(_FORMAT, identity, name, dimensions, piece_chars)
         txn.put(_ABOUT, with_checksum(_encode(about)), db=self.meta)
 
@@ -230,7 +225,6 @@ class VectorIndex(Environment):
         return pieces
 
     def directories(self, txn: Transaction) -> Iterator[tuple[int, SlotDirectory]]:
-        """Yield all blocks by their numbers."""
         for key, raw in prefixed(txn, self.blocks, _DIRECTORY):
             yield _unpack_u32(key[1:])[0], SlotDirectory.from_row(without_checksum(raw))
 
@@ -279,7 +273,6 @@ class VectorIndex(Environment):
         return b"" if raw is None else without_checksum(raw)[:_DIGEST_BYTES]
 
     def failed(self, txn: Transaction, chat_nos: Collection[int] | None = None) -> list[RefusedMessage]:
-        """Return the messages that the function refused; of all chats when None."""
         refused = [
             RefusedMessage(
                 to_number(key[:8]), _unpack_u32(key[8:])[0], *msgspec.msgpack.decode(raw, type=tuple[int, int, int])
@@ -427,7 +420,6 @@ class VectorIndex(Environment):
     def _empty(
         self, txn: Transaction, places_of: "Callable[[SlotDirectory], NDArray[np.int64]]", dimensions: int
     ) -> bool:
-        """Empty slots of all blocks; returns whether there were any."""
         live, count = self._live(txn), 0
         for block, directory in list(self.directories(txn)):
             places = places_of(directory)

@@ -99,7 +99,6 @@ class Codes(NamedTuple):
         return np.asarray((self.numbers.astype(np.float32) @ query) * self.scales, np.float32)
 
     def taken(self, indices: "NDArray[Any]") -> "Codes":
-        """Return some of them."""
         return Codes(self.numbers[indices], self.scales[indices])
 
 
@@ -128,7 +127,6 @@ class Bits(NamedTuple):
         return cls(_packed(wide > 0), _packed(np.where(wide > 0, wide > border, wide > -border)))
 
     def taken(self, indices: "NDArray[Any]") -> "Bits":
-        """Return those of some vectors."""
         return Bits(self.signs[:, indices], self.fine[:, indices])
 
 

@@ -113,7 +113,6 @@ class StoredColumn(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where it ends."""
         return self.at + self.width * self.length + _EXCEPTION_BYTES * self.exception_count
 
     def values(self) -> "NDArray[Any]":
@@ -254,7 +253,6 @@ class PostingsBlock:
 
     @property
     def has_one_term(self) -> bool:
-        """Whether all postings are of one term."""
         return bool(self._term_count == 1)
 
     @property
@@ -315,7 +313,6 @@ class PostingsBlock:
         return documents
 
     def documents(self) -> "NDArray[np.uint32]":
-        """Return the document of each posting."""
         if self._term_count == 1:
             return self._ascending(0, 0, self.count)
         firsts = unpack(self._raw, self._first_width, self._term_count, self._firsts_at)
@@ -378,7 +375,6 @@ class PostingsBlock:
         return sums
 
     def postings(self) -> Postings:
-        """Return all of it."""
         starts = self._occurrence_starts()
         counts = starts[1:] - starts[:-1]
         positions = self._absolute(self._positions.values(), counts)

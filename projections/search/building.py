@@ -87,7 +87,6 @@ class Vocabulary:
         return len(self._numbers) > _MAX_TERMS
 
     def code(self, texts: Sequence[str]) -> Coded:
-        """The terms of texts."""
         if all(map(str.isascii, texts)):
             return self._code_ascii(texts)
         others = [at for at, text in enumerate(texts) if not has_ascii_words(text)]
@@ -308,7 +307,6 @@ class SegmentDraft:
         self._waiting_messages = self._waiting_bytes = 0
 
     def segment(self) -> PackedSegment:
-        """Return a segment of the messages."""
         self._code()
         chats, numbers = np.concatenate(self._chats), np.concatenate(self._numbers)
         self.landmarks = [

@@ -47,7 +47,18 @@ def forget_chat(txn: Transaction, tables: Tables, chat_no: int, terms: Iterable[
     totals = _without_waiting(txn, tables, totals_of(txn, tables), chat_no)
     manifest = manifest_of(txn, tables)
     if manifest.segments:
-        totals, is_there = _without_stored(txn, tables, manifest, totals, chat_no)
+        # NumPy takes a tenth of a second to import: only where there are segments, which it has written.
+        from .documents import LENGTHS, SegmentDocuments
+
+        documents, lengths = 0, [0, 0, 0]
+        for segment in manifest.segments:
+            stored = SegmentDocuments(txn, tables, segment, may_remember=False)
+            starts, ends = stored.directory.ranges([chat_no])
+            if len(starts):
+                documents += int((ends - starts).sum())
+                for column in LENGTHS.values():
+                    lengths[column] -= stored.range_sum(column, starts, ends)
+        totals, is_there = totals.with_more(-documents, lengths), documents > 0
         if is_there:
             manifest.deleted.append(chat_no)
             manifest.purged = (0, b"")
@@ -80,24 +91,6 @@ def _with_waiting(
         pending_bytes=sum(len(head) + len(body) for head, body in rows),
         next_row=next_row,
     )
-
-
-def _without_stored(
-    txn: Transaction, tables: Tables, manifest: SearchManifest, totals: Totals, chat_no: int
-) -> tuple[Totals, bool]:
-    """Return the counts without what segments have of a chat, and whether they have any of it."""
-    # NumPy takes a tenth of a second to import: only where there are segments, which it has written.
-    from .documents import LENGTHS, SegmentDocuments
-
-    documents, lengths = 0, [0, 0, 0]
-    for segment in manifest.segments:
-        stored = SegmentDocuments(txn, tables, segment, may_remember=False)
-        starts, ends = stored.directory.ranges([chat_no])
-        if len(starts):
-            documents += int((ends - starts).sum())
-            for column in LENGTHS.values():
-                lengths[column] -= stored.range_sum(column, starts, ends)
-    return totals.with_more(-documents, lengths), documents > 0
 
 
 def forget_terms(

@@ -81,7 +81,6 @@ class DocumentDirectory:
 
     @property
     def row(self) -> bytes:
-        """The directory, packed."""
         return self.chats.astype(_U8).tobytes() + np.array([self.firsts, self.starts, self.counts], _U4).tobytes()
 
     def bounds(self, chat_no: int) -> tuple[int, int]:
@@ -135,7 +134,6 @@ class DocumentDirectory:
 
     @property
     def size(self) -> int:
-        """Number of its documents."""
         return int(self.counts.sum(dtype=np.int64))
 
 
@@ -279,7 +277,6 @@ class SegmentDocuments:
 
     @property
     def directory(self) -> DocumentDirectory:
-        """Which messages they are."""
         if self._directory is None:
             key = (self.segment.id, self.segment.version, -1)
             directory = self._tables.caches.searched.get(key)
@@ -295,7 +292,6 @@ class SegmentDocuments:
 
     @property
     def names(self) -> list[str]:
-        """The names of roles, by their numbers."""
         row = self._txn.get(segment_key(self.segment.id, NAMES), db=self._tables.search)
         if row is None:
             raise damaged()

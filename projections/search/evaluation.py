@@ -146,7 +146,6 @@ def ranked(
 
 
 def hits_of(query: Query, best: BestDocuments) -> list[DocumentHit]:
-    """Return what to show of the best documents."""
     passages = best.evaluation.passages(query, best.documents, best.lengths, best.places)
     return [
         DocumentHit(place.chat_no, rank, place.segment, place.offset, *passage)
@@ -267,7 +266,6 @@ class _QueryEvaluation:
         return scores
 
     def wanted(self, documents: "Documents", only: Filter) -> "NDArray[np.bool_] | None":
-        """Return which of the documents pass the filter; None when all do."""
         conditions: list[NDArray[np.bool_]] = []
         facts = self._reader.facts
         if only.roles is not None:

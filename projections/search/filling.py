@@ -52,7 +52,6 @@ def build(
 
 
 def take_in(env: Environment, tables: Tables, chat_nos: Sequence[int]) -> None:
-    """Take in what is missing of some chats."""
     from .building import Builder
 
     for _ in Builder(env, tables, CHUNK_MESSAGES).take_in(chat_nos):

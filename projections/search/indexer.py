@@ -30,7 +30,6 @@ _VERSION, _BEHIND = b"search", b"search behind"
 
 
 def is_current(txn: Transaction, tables: Tables) -> bool:
-    """Whether the search index was made by this version."""
     return txn.get(_VERSION, db=tables.meta) == VERSION
 
 
@@ -46,7 +45,6 @@ def note_behind(txn: Transaction, tables: Tables) -> None:
 
 
 def note_complete(txn: Transaction, tables: Tables) -> None:
-    """Note that none is left out."""
     txn.delete(_BEHIND, db=tables.meta)
 
 
@@ -107,7 +105,6 @@ SIGNS: Final[dict[SearchField, str]] = dict(zip(FIELDS, ("", "\x01", "\x02"), st
 
 
 def landmarks_key(chat_no: int, ordinal: int, field: SearchField) -> bytes:
-    """The key of the landmarks of one field of a message."""
     return LANDMARKS + number(chat_no) + u32(ordinal) + bytes((FIELDS.index(field),))
 
 

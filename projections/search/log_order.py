@@ -135,7 +135,6 @@ class LogOrder(Chains):
     """The chains of one chat, read in the order of the log."""
 
     def pages(self) -> PageColumns:
-        """The pages that there are."""
         prefix = chat_key(self._chat_no, Tag.PAGE)
         rows: list[tuple[int, int, int, int, int]] = []
         for key, stored in prefixed(self._txn, self._table, prefix):
@@ -233,7 +232,6 @@ def texts_in(bodies: Sequence[bytes]) -> FieldTexts:
 
 
 def texts_of(written: Sequence[Written]) -> FieldTexts:
-    """Return the searchable fields of messages."""
     texts: list[str] = []
     others: dict[SearchField, tuple[list[int], list[str]]] = {}
     for at, message in enumerate(written):

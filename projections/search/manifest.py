@@ -152,7 +152,6 @@ _decode: Final = msgspec.msgpack.Decoder(SearchManifest).decode
 
 
 def totals_of(txn: Transaction, tables: Tables) -> Totals:
-    """Return the counts."""
     raw = txn.get(_TOTALS, db=tables.search)
     return Totals() if raw is None else Totals._make(_totals.unpack(without_checksum(raw)))
 
@@ -164,13 +163,11 @@ def put_totals(txn: Transaction, tables: Tables, totals: Totals) -> None:
 
 
 def manifest_of(txn: Transaction, tables: Tables) -> SearchManifest:
-    """Return the parts of the index."""
     raw = txn.get(_MANIFEST, db=tables.search)
     return SearchManifest() if raw is None else _decode(without_checksum(raw))
 
 
 def put_manifest(txn: Transaction, tables: Tables, manifest: SearchManifest) -> None:
-    """Replace it."""
     txn.put(_MANIFEST, with_checksum(_encode(manifest)), db=tables.search)
 
 

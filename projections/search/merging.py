@@ -52,7 +52,6 @@ def plan(manifest: SearchManifest) -> bool:
 
 
 def begin(manifest: SearchManifest, segments: Sequence[SearchSegment]) -> None:
-    """Begin a merge of segments."""
     # These are left out from the start; a chat that is deleted later cancels the merge, see `deletion`.
     manifest.merges.append(SegmentMerge([segment.id for segment in segments], manifest.next_id, list(manifest.deleted)))
     manifest.next_id += 1

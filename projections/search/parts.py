@@ -31,7 +31,6 @@ class DocumentFacts:
     """Facts about documents besides their terms. All methods take ascending documents."""
 
     def column(self, column: int, documents: "Numbers") -> "NDArray[Any]":
-        """Return a column, by its number."""
         raise NotImplementedError
 
     def messages(self, documents: "Numbers") -> "tuple[NDArray[np.uint64], NDArray[np.int64]]":
@@ -39,15 +38,12 @@ class DocumentFacts:
         raise NotImplementedError
 
     def have_role(self, documents: "Numbers", roles: frozenset[str]) -> "Mask":
-        """Return which of them have one of these roles."""
         raise NotImplementedError
 
     def roles(self, documents: "Numbers") -> list[str]:
-        """Return their roles."""
         raise NotImplementedError
 
     def times(self, documents: "Numbers") -> "NDArray[np.int64]":
-        """Return when they were created."""
         return (self.column(TIME, documents) ^ np.uint64(EARLIEST)).view(np.int64)
 
     def places(self, documents: "Numbers") -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
@@ -121,20 +117,16 @@ class SegmentPart(DocumentFacts):
         return int((ends - starts).sum()), sum(self._stored.range_sum(column, starts, ends) for column in columns)
 
     def column(self, column: int, documents: "Numbers") -> "NDArray[Any]":
-        """Return a column."""
         return self._stored.column_of(column, documents)
 
     def messages(self, documents: "Numbers") -> "tuple[NDArray[np.uint64], NDArray[np.int64]]":
-        """Return which messages they are."""
         return self._stored.directory.messages(documents)
 
     def have_role(self, documents: "Numbers", roles: frozenset[str]) -> "Mask":
-        """Return which of them have one of these roles."""
         wanted = [role for role, name in enumerate(self._stored.names) if name in roles]
         return np.isin(self._stored.column_of(ROLE, documents), np.array(wanted, dtype=np.uint64))
 
     def roles(self, documents: "Numbers") -> list[str]:
-        """Return their roles."""
         names = self._stored.names
         return [names[role] for role in self._stored.column_of(ROLE, documents).tolist()]
 
@@ -176,7 +168,6 @@ class WaitingPart(DocumentFacts):
         return len(heads), int(heads["lengths"][:, columns].sum(dtype=np.int64))
 
     def column(self, column: int, documents: "Numbers") -> "NDArray[Any]":
-        """Return a column."""
         heads = self._waiting.heads
         if column == TIME:
             return heads["created_at"][documents].astype(np.int64).view(np.uint64) ^ np.uint64(EARLIEST)
@@ -186,17 +177,14 @@ class WaitingPart(DocumentFacts):
         return lengths
 
     def messages(self, documents: "Numbers") -> "tuple[NDArray[np.uint64], NDArray[np.int64]]":
-        """Return which messages they are."""
         heads = self._waiting.heads[documents]
         return heads["chat"].astype(np.uint64), heads["number"].astype(np.int64)
 
     def have_role(self, documents: "Numbers", roles: frozenset[str]) -> "Mask":
-        """Return which of them have one of these roles."""
         names = self._waiting.names_and_texts[0]
         return np.array([names[at] in roles for at in documents.tolist()], dtype=np.bool_)
 
     def roles(self, documents: "Numbers") -> list[str]:
-        """Return their roles."""
         names = self._waiting.names_and_texts[0]
         return [names[at] for at in documents.tolist()]
 
@@ -216,7 +204,6 @@ class SeveralParts(DocumentFacts):
         self._parts, self._bases = parts, np.array([part.base for part in parts], dtype=np.uint32)
 
     def _split(self, documents: "Numbers") -> "list[tuple[Part, slice, Numbers]]":
-        """Return of each part that has some of the documents which these are, and their numbers there."""
         bounds = [*documents.searchsorted(self._bases).tolist(), len(documents)]
         return [
             (part, slice(first, last), documents[first:last] - np.uint32(part.base))
@@ -225,28 +212,24 @@ class SeveralParts(DocumentFacts):
         ]
 
     def column(self, column: int, documents: "Numbers") -> "NDArray[Any]":
-        """Return a column."""
         values = np.empty(len(documents), np.uint64)
         for part, within, local in self._split(documents):
             values[within] = part.column(column, local)
         return values
 
     def messages(self, documents: "Numbers") -> "tuple[NDArray[np.uint64], NDArray[np.int64]]":
-        """Return which messages they are."""
         chats, numbers = np.empty(len(documents), np.uint64), np.empty(len(documents), np.int64)
         for part, within, local in self._split(documents):
             chats[within], numbers[within] = part.messages(local)
         return chats, numbers
 
     def have_role(self, documents: "Numbers", roles: frozenset[str]) -> "Mask":
-        """Return which of them have one of these roles."""
         is_wanted = np.zeros(len(documents), np.bool_)
         for part, within, local in self._split(documents):
             is_wanted[within] = part.have_role(local, roles)
         return is_wanted
 
     def roles(self, documents: "Numbers") -> list[str]:
-        """Return their roles."""
         return [role for part, _, local in self._split(documents) for role in part.roles(local)]
 
 

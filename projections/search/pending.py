@@ -112,7 +112,6 @@ class WaitingMessages:
         return len(self.heads)
 
     def has(self, term: bytes, *, is_prefix: bool) -> bool:
-        """Whether a message has a term, or one that begins with it."""
         return (b"\0" + term if is_prefix else b"\0" + term + b"\0") in self._spelled_out
 
     def estimate(self, term: bytes) -> int:
@@ -139,7 +138,6 @@ class WaitingMessages:
         return _Terms(self.names_and_texts[1], self.heads)
 
     def find(self, term: bytes, field: SearchField, *, is_prefix: bool) -> Occurrences:
-        """Return where a term occurs, or all that begin with it."""
         terms = self._terms
         needle = re.escape(b"\0" + term) + (b"" if is_prefix else b"(?=\0)")
         places = np.array([match.start() for match in re.finditer(needle, terms.text)], dtype=np.int64)
@@ -150,7 +148,6 @@ class WaitingMessages:
         return Occurrences(documents[firsts].astype(np.uint32), counts.astype(np.uint32), positions.astype(np.uint32))
 
     def segment(self) -> tuple[Documents, Postings]:
-        """Return what a segment of the messages consists of."""
         heads, (names, texts) = self.heads, self.names_and_texts
         order: NDArray[np.int64] = np.lexsort((heads["number"], heads["chat"]))
         ordered = heads[order]
@@ -173,7 +170,6 @@ class WaitingMessages:
         return Documents(directory, columns, list(roles)), invert(codes, lengths.reshape(-1), documents, terms)
 
     def are_of(self, chat_nos: Sequence[int]) -> "NDArray[np.bool_]":
-        """Return which messages belong to some chats."""
         if len(chat_nos) == 1:  # as nearly all searches of a chat, in a twentieth of the time
             return np.asarray(self.heads["chat"] == np.uint64(chat_nos[0]), np.bool_)
         return np.isin(self.heads["chat"], np.array(chat_nos, dtype=np.uint64))

@@ -29,7 +29,6 @@ def is_first(values: "NDArray[Any]") -> "NDArray[np.bool_]":
 
 
 def is_in(values: "NDArray[Any]", among: "NDArray[Any]") -> "NDArray[np.bool_]":
-    """Return which of these values are among those, which ascend."""
     end = _table_size(values, among)
     if end:
         is_among = np.zeros(end, np.bool_)

@@ -104,7 +104,6 @@ class Scope:
         self._moment = Moment() if moment is None else moment
 
     def chat(self, chat_no: int) -> IndexedChat:
-        """The chat of that number."""
         chat = self._chats.get(chat_no)
         if chat is None:
             chat = self._chats[chat_no] = IndexedChat(self.tables, self.txn, "", chat_no)
@@ -157,7 +156,6 @@ class Scope:
         return {number: place for place, number in enumerate(sorted(keys, key=keys.__getitem__))}
 
     def message(self, number: int, segment: int, offset: int) -> Message:
-        """The message that was found there."""
         if segment >= OF_AGENTS:
             value = self._need_value(number)
             row = value.row(offset)
@@ -313,7 +311,6 @@ def facts(scope: Scope, question: SearchQuestion) -> list[HitFacts]:
 def _ranked(
     scope: Scope, question: SearchQuestion, behind: Sequence[int], made_of: Callable[[BestDocuments], list[T]]
 ) -> list[T]:
-    """Return what is made of the best documents of the streams that are not behind."""
     left_out = set(behind)
     indexed = [number for number in scope.order() if number not in left_out] if behind else scope.numbers
     if not (indexed or indexed is None):

@@ -68,7 +68,6 @@ def write_segment(txn: Transaction, tables: Tables, manifest: SearchManifest, pa
 
 
 def put_blocks(txn: Transaction, tables: Tables, segment_id: int, blocks: Iterable[Cut]) -> None:
-    """Write blocks of a segment."""
     prefix = segment_key(segment_id, BLOCKS)
     rows = [(prefix + block.term + b"\0" + u32(block.document), block.row) for block in blocks]
     txn.cursor(tables.search).putmulti(rows)

@@ -41,7 +41,6 @@ class WaitingMessage(NamedTuple):
 
 
 def packed(message: WaitingMessage) -> tuple[bytes, bytes]:
-    """Return the head of a message, and what follows."""
     name = message.name.encode()
     sizes = len(name), len(message.terms)
     head = HEAD.pack(
@@ -60,7 +59,6 @@ class WaitingRow(NamedTuple):
 
 
 def parse_row(row: bytes) -> WaitingRow:
-    """Take a row apart."""
     end = 1 + row[0] * HEAD.size
     return WaitingRow(row[0], row[1:end], row[end:])
 
@@ -105,7 +103,6 @@ def check_rows(txn: Transaction, tables: Tables) -> None:
 
 
 def messages_in(rows: Iterable[WaitingRow]) -> Iterator[WaitingMessage]:
-    """Yield the messages in rows."""
     for row in rows:
         at = 0
         for head in HEAD.iter_unpack(row.heads):

@@ -82,7 +82,6 @@ class _Rows:
         self.row: Row | None = next(self._rest, None)
 
     def advance(self) -> None:
-        """Go on to the next row."""
         self.row = next(self._rest, None)
 
 
@@ -305,7 +304,6 @@ class SearchCheck:
                 self._add()
 
     def drop(self, chat_no: int) -> None:
-        """Forget a chat, of which not all was taken."""
         self._taken.pop(chat_no, None)
 
     def finish(self) -> tuple[int, str] | None:

@@ -100,7 +100,6 @@ class ChatSum(NamedTuple):
     documents: int = 0
 
     def plus(self, count: int, occurrences: int, documents: int) -> "ChatSum":
-        """Return the sum of both."""
         return ChatSum(
             self.messages + count, (self.occurrences + occurrences) & _MASK, (self.documents + documents) & _MASK
         )
@@ -128,14 +127,38 @@ class SearchSums:
             return
         self._manifest = manifest_of(txn, tables)
         for segment in self._manifest.segments:
-            self._add_segment(segment)
+            check_documents(self._txn, self._tables, segment)
+            stored = SegmentDocuments(self._txn, self._tables, segment, may_remember=False)
+            directory = stored.directory.without(self._manifest.deleted)
+            occurrences = np.zeros(len(stored.directory.chats), np.uint64)
+            for hashes, runs in self._occurrences(segment, stored):
+                np.add.at(occurrences, runs, hashes)
+            of_chats = dict.fromkeys(stored.directory.chats.tolist(), 0)
+            for chat_no, summed in zip(stored.directory.chats.tolist(), occurrences.tolist(), strict=True):
+                of_chats[chat_no] += summed
+            documents = directory.documents
+            chats, numbers = directory.messages(documents)
+            columns = [stored.column_of(column, documents).astype(np.uint64) for column in range(COLUMN_COUNT)]
+            for column in LENGTHS.values():
+                self._lengths[column] += int(columns[column].sum())
+            names = np.array([hash_of(name.encode()) for name in stored.names], dtype=np.uint64)
+            self._add_documents(chats, numbers, columns, names[columns[ROLE]], of_chats)
         self._add_waiting()
         totals = totals_of(txn, tables)
         counted = (sum(of_chat.messages for of_chat in self._sums.values()), *self._lengths)
         if counted != totals[1:5]:
             words = f"{sum(counted[1:]):,} words, and counted {totals.documents:,} with {sum(totals[2:5]):,}"
             self.problem = f"the search index has {counted[0]:,} messages with {words}"
-        self._check_chats()
+        is_complete = not is_behind(self._txn, self._tables)
+        counts = {chat_no: of_chat.messages for chat_no, of_chat in self._sums.items()}
+        of_values = [messages_no for messages_no, _, _ in searched_values(self._txn, self._tables)]
+        for chat_no in [*listed(self._txn, self._tables, user_id=None), *of_values]:
+            count, there = counts.pop(chat_no, 0), message_count(self._txn, self._tables, chat_no) or 0
+            if count > there or (is_complete and count < there):
+                self.problems[chat_no] = f"the search index has {count:,} messages of it, which has {there:,}"
+        for chat_no, count in counts.items():
+            msg = f"the search index has {count:,} messages of chat number {chat_no}, which is not there"
+            raise CorruptStateError(msg)
 
     def of(self, chat_no: int) -> ChatSum:
         """Return the sums of a chat; nothing of one that the index did not have."""
@@ -143,24 +166,6 @@ class SearchSums:
 
     def _add(self, chat_no: int, *sums: int) -> None:
         self._sums[chat_no] = self._sums.get(chat_no, ChatSum()).plus(*sums)
-
-    def _add_segment(self, segment: SearchSegment) -> None:
-        check_documents(self._txn, self._tables, segment)
-        stored = SegmentDocuments(self._txn, self._tables, segment, may_remember=False)
-        directory = stored.directory.without(self._manifest.deleted)
-        occurrences = np.zeros(len(stored.directory.chats), np.uint64)
-        for hashes, runs in self._occurrences(segment, stored):
-            np.add.at(occurrences, runs, hashes)
-        of_chats = dict.fromkeys(stored.directory.chats.tolist(), 0)
-        for chat_no, summed in zip(stored.directory.chats.tolist(), occurrences.tolist(), strict=True):
-            of_chats[chat_no] += summed
-        documents = directory.documents
-        chats, numbers = directory.messages(documents)
-        columns = [stored.column_of(column, documents).astype(np.uint64) for column in range(COLUMN_COUNT)]
-        for column in LENGTHS.values():
-            self._lengths[column] += int(columns[column].sum())
-        names = np.array([hash_of(name.encode()) for name in stored.names], dtype=np.uint64)
-        self._add_documents(chats, numbers, columns, names[columns[ROLE]], of_chats)
 
     def _add_documents(
         self,
@@ -243,24 +248,10 @@ class SearchSums:
         if self.problem is not None:
             raise CorruptStateError(self.problem)
 
-    def _check_chats(self) -> None:
-        """Compare with the chats and the other streams that there are, as far as that needs no messages."""
-        is_complete = not is_behind(self._txn, self._tables)
-        counts = {chat_no: of_chat.messages for chat_no, of_chat in self._sums.items()}
-        of_values = [messages_no for messages_no, _, _ in searched_values(self._txn, self._tables)]
-        for chat_no in [*listed(self._txn, self._tables, user_id=None), *of_values]:
-            count, there = counts.pop(chat_no, 0), message_count(self._txn, self._tables, chat_no) or 0
-            if count > there or (is_complete and count < there):
-                self.problems[chat_no] = f"the search index has {count:,} messages of it, which has {there:,}"
-        for chat_no, count in counts.items():
-            msg = f"the search index has {count:,} messages of chat number {chat_no}, which is not there"
-            raise CorruptStateError(msg)
-
 
 def _hashed(
     blocks: Sequence[Postings], segment: SearchSegment, stored: SegmentDocuments
 ) -> "tuple[Hashes, NDArray[np.int64]]":
-    """Return the sums of the postings of blocks, and the runs of documents that these are in."""
     directory = stored.directory
     terms = np.array([hash_of(term) for block in blocks for term in block.terms], dtype=np.uint64)
     sizes, documents, frequencies, positions = (

@@ -281,35 +281,31 @@ def compare_chat(pair: IndexPair, chat_no: int, search: "SearchCheck") -> int:
             (pair.live, pair.live_txn), (pair.replayed, pair.replayed_txn), chat_no, take=partial(search.take, chat_no)
         )
         if kind is not None:
-            _compare_heads(pair, chat_no)  # before any row: the index may know what the log has lost
+            # Compare the last event of the chat: here the index may know what the log has lost.
+            live = IndexedChat(pair.live, pair.live_txn, "", chat_no).record
+            replayed = IndexedChat(pair.replayed, pair.replayed_txn, "", chat_no).record
+            if live is None and replayed is not None:
+                raise _difference(pair, chat_no, "it is not in the index")
+            if live is not None and (replayed is None or live.head != replayed.head):
+                name = _name(pair, chat_no)
+                has = (
+                    "has none of its events"
+                    if replayed is None
+                    else f"ends with event {replayed.head.version} at {replayed.head.position}"
+                )
+                msg = (
+                    f"the index has seen event {live.head.version} of chat {name!r} at position {live.head.position}, with the hash "
+                    f"{live.head.hash.hex()[:16]}… after events at certain positions; the log {has}, or differs in hash or positions. "
+                    "Events were changed, dropped or moved, or the index is damaged: compare the log with a backup or an anchor, and "
+                    "if the log is right, 'chatledger rebuild'"
+                )
+                raise DifferenceError(
+                    ChainIntegrityError(msg, chat_id=name, position=live.head.position, version=live.head.version),
+                    position=pair.position,
+                )
             raise _difference(pair, chat_no, f"{kind} is not what the log says")
         record = IndexedChat(pair.replayed, pair.replayed_txn, "", chat_no).record
         return 0 if record is None else record.message_count
-
-
-def _compare_heads(pair: IndexPair, chat_no: int) -> None:
-    """Compare the last event of the chat: here the index may know what the log has lost."""
-    live = IndexedChat(pair.live, pair.live_txn, "", chat_no).record
-    replayed = IndexedChat(pair.replayed, pair.replayed_txn, "", chat_no).record
-    if live is None and replayed is not None:
-        raise _difference(pair, chat_no, "it is not in the index")
-    if live is not None and (replayed is None or live.head != replayed.head):
-        name = _name(pair, chat_no)
-        has = (
-            "has none of its events"
-            if replayed is None
-            else f"ends with event {replayed.head.version} at {replayed.head.position}"
-        )
-        msg = (
-            f"the index has seen event {live.head.version} of chat {name!r} at position {live.head.position}, with the hash "
-            f"{live.head.hash.hex()[:16]}… after events at certain positions; the log {has}, or differs in hash or positions. "
-            "Events were changed, dropped or moved, or the index is damaged: compare the log with a backup or an anchor, and "
-            "if the log is right, 'chatledger rebuild'"
-        )
-        raise DifferenceError(
-            ChainIntegrityError(msg, chat_id=name, position=live.head.position, version=live.head.version),
-            position=pair.position,
-        )
 
 
 def _table(pair: IndexPair, name: str, start: bytes) -> bytes | None:
@@ -389,7 +385,6 @@ def _name(pair: IndexPair, chat_no: int) -> str:
 
 @contextmanager
 def _readable(pair: IndexPair, chat_no: int) -> Generator[None]:
-    """Translate errors of damaged rows into a difference."""
     try:
         yield
     except DifferenceError:

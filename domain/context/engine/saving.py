@@ -157,7 +157,6 @@ class PendingMessages(EngineBase):
 
 
 def _recorded(entry: PendingMessage) -> PendingMessage:
-    """The entry with the record of its prompt in its notes."""
     if entry.record is None:
         return entry
     draft = draft_of(entry.fragment)

@@ -170,7 +170,6 @@ def ranges_of(numbers: Iterable[int]) -> Ranges:
 
 
 def describe_ranges(ranges: Ranges) -> str:
-    """Ranges for people."""
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 

@@ -60,7 +60,6 @@ class CorrectedBlock(msgspec.Struct, frozen=True):
     corrected: tuple[CorrectedRecord, ...] = ()
 
     def messages(self) -> Iterator[BlockRecord]:
-        """Return its intact messages."""
         records = (read_block_record(self.raw, span) for span in self.scan.spans)
         return (record for record in records if isinstance(record, BlockRecord))
 

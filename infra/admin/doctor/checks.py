@@ -96,7 +96,6 @@ class Findings:
         self._findings: list[Finding] = []
 
     def add(self, severity: Severity, kind: str, where: object, what: str, remedy: str) -> None:
-        """Note something."""
         self._findings.append(Finding(severity=severity, kind=kind, where=str(where), what=what, remedy=remedy))
 
     def sorted(self) -> tuple[Finding, ...]:
@@ -155,7 +154,6 @@ def check_permissions(directory: DataDirectory, findings: Findings) -> None:
 
 
 def check_room(path: Path, findings: Findings) -> None:
-    """Whether the disk has room."""
     free = shutil.disk_usage(path).free
     if free < _LOW_BYTES:
         what = f"the disk has {free / 1024**2:,.0f} MiB left"

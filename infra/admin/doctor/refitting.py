@@ -164,7 +164,6 @@ class _Fit:
             self._move(before, body.to_head)
 
     def point(self, body: Body) -> None:
-        """Branches and checkpoints."""
         if isinstance(body, BranchCreated):
             self._need([body.head_message_id])
             self._create_branch(body)
@@ -369,10 +368,8 @@ class _Pieces:
         self.whole = tuple(whole)
 
     def has(self, digests: Iterable[bytes]) -> bool:
-        """Whether all of these are there."""
         return all(digest in self._digests or self._state.content(digest) is not None for digest in digests)
 
     def whole_writes(self, tasks: Iterable[TaskWrites]) -> tuple[TaskWrites, ...]:
-        """Return the writes of tasks whose values are there."""
         slots = [(task, tuple(slot for slot in task.slots if self.has([slot.digest]))) for task in tasks]
         return tuple(structs.replace(task, slots=there) for task, there in slots if there)

@@ -148,8 +148,16 @@ class _RepairRun:
         self._kept_as = _kept_as(directory, self._stamp)
 
     def run(self) -> Repair:
-        """Do it."""
-        remove_draft(repair_folder(self._directory))  # of an interrupted repair
+        draft = repair_folder(self._directory)
+        place = DataDirectory(draft / "data")
+        if place.path.is_dir():
+            # The server of a repair that was killed is told to end, and writes until it has.
+            ends_at = time.monotonic() + _PATIENCE_S
+            while (lock := OwnerLock.try_take(place.lock_file)) is None and time.monotonic() < ends_at:
+                time.sleep(_PAUSE_S)
+            if lock is not None:
+                lock.release()
+        shutil.rmtree(draft, ignore_errors=True)
         index, heads = self._copy_of_index(), dict[str, tuple[int, bytes]]()
         witness = read_last_seen(self._directory.witness)
         seen = 0 if witness is None else witness.position
@@ -167,7 +175,21 @@ class _RepairRun:
         is_damaged = any((scan.breaks, scan.unreadable, scan.foreign, self._store.damages, self._store.corrected))
         is_damaged |= self._large.is_incomplete
         if not (is_damaged or self._merged.from_backup or scan.lost or last > scan.position):
-            return self._sound(scan)
+            # The log needs no repair, but maybe the index.
+            shutil.rmtree(self._draft(), ignore_errors=True)
+            # What stood there at the last stop and is gone is needed by no event; as long as seals stand for it, nothing opens.
+            self._directory.seals_file.unlink(missing_ok=True)
+            damage = page_damage(self._directory.index)
+            kept_as = None
+            if damage is not None:
+                note = Note(made_at=clock_ms(), why=f"the index was damaged: {damage}", kept_as="")
+                kept_as = str(self._quarantine.take_in(self._directory.index, self._stamp, note))
+            return Repair(
+                location=str(self._directory.path),
+                event_count=scan.event_count,
+                correlation_id=self._reason,
+                index_kept_as=kept_as,
+            )
         return self._rewrite(scan, index, heads, seen=seen, last=last)
 
     def _rewrite(
@@ -279,23 +301,6 @@ class _RepairRun:
                 chat_id=None if record is None else str(record.originator_id),
                 version=None if record is None else record.originator_version,
             )
-
-    def _sound(self, scan: ChainScan) -> Repair:
-        """The log needs no repair, but maybe the index."""
-        shutil.rmtree(self._draft(), ignore_errors=True)
-        # What stood there at the last stop and is gone is needed by no event; as long as seals stand for it, nothing opens.
-        self._directory.seals_file.unlink(missing_ok=True)
-        damage = page_damage(self._directory.index)
-        kept_as = None
-        if damage is not None:
-            note = Note(made_at=clock_ms(), why=f"the index was damaged: {damage}", kept_as="")
-            kept_as = str(self._quarantine.take_in(self._directory.index, self._stamp, note))
-        return Repair(
-            location=str(self._directory.path),
-            event_count=scan.event_count,
-            correlation_id=self._reason,
-            index_kept_as=kept_as,
-        )
 
     def _set_apart(
         self, repaired: Path, cut: Sequence[str], versions: Mapping[str, int], accounts: Accounts, salvage: Salvage
@@ -414,19 +419,6 @@ def finish_interrupted_exchange(directory: Path, draft: Path) -> None:
     if not directory.exists() and (draft / _READY).exists() and (draft / "data").is_dir():
         (draft / "data").rename(directory)
         sync(directory.parent)
-
-
-def remove_draft(draft: Path) -> None:
-    """Remove what an interrupted repair left, when its server has ended."""
-    place = DataDirectory(draft / "data")
-    if place.path.is_dir():
-        # The server of a repair that was killed is told to end, and writes until it has.
-        ends_at = time.monotonic() + _PATIENCE_S
-        while (lock := OwnerLock.try_take(place.lock_file)) is None and time.monotonic() < ends_at:
-            time.sleep(_PAUSE_S)
-        if lock is not None:
-            lock.release()
-    shutil.rmtree(draft, ignore_errors=True)
 
 
 def _exchange(first: Path, second: Path) -> bool:

@@ -8,7 +8,6 @@ import msgspec
 from eventsourcing.persistence import Notification
 
 from chatledger.domain.chat.events import Body, MessagesAppended, Recorded
-from chatledger.domain.chat.interchange import ImportedChat
 from chatledger.domain.errors import ChatledgerError, CorruptStateError
 from chatledger.domain.log.large_data import Reference
 from chatledger.domain.values import Branch
@@ -45,33 +44,30 @@ def recreate(ledger: Ledger, index: Index, heads: Mapping[str, tuple[int, bytes]
         if not is_deleted and (record is None or record.head.version < version):
             with index.snapshot() as snapshot:
                 lost = exported_chat(snapshot.chat(chat_id))
-            _bring_back(ledger, lost)
+            # Make a chat what it was, by calls that leave their events, so that its history says what a repair
+            # did.
+            ledger.import_chat(lost, on_change="refuse")
+            now = ledger.get_chat(lost.id)
+            assert now is not None, "it was just imported"
+            if (now.title, now.metadata) != (lost.title, lost.metadata):
+                ledger.update_chat(lost.id, title=lost.title, replace_metadata=lost.metadata)
+            there: dict[str, Branch] = {branch.name: branch for branch in ledger.list_branches(lost.id)}
+            for branch in lost.branches:
+                head = there[branch.name].head_message_id
+                if head != branch.head_message_id:
+                    ledger.move_head(lost.id, branch.name, branch.head_message_id, expected=head)
+                if branch.is_active and not there[branch.name].is_active:
+                    ledger.set_active_branch(lost.id, branch.name)
+            for name in there.keys() - {branch.name for branch in lost.branches}:
+                ledger.delete_branch(lost.id, name)
+            wanted = {checkpoint.name: checkpoint.message_id for checkpoint in lost.checkpoints}
+            for checkpoint in ledger.list_checkpoints(lost.id):
+                if checkpoint.name not in wanted:
+                    ledger.delete_checkpoint(lost.id, checkpoint.name)
+                elif checkpoint.message_id != wanted[checkpoint.name]:
+                    ledger.set_checkpoint(lost.id, checkpoint.name, wanted[checkpoint.name])
             recreated.add(chat_id)
     return recreated
-
-
-def _bring_back(ledger: Ledger, chat: ImportedChat) -> None:
-    """Make a chat what it was, by calls that leave their events, so that its history says what a repair did."""
-    ledger.import_chat(chat, on_change="refuse")
-    now = ledger.get_chat(chat.id)
-    assert now is not None, "it was just imported"
-    if (now.title, now.metadata) != (chat.title, chat.metadata):
-        ledger.update_chat(chat.id, title=chat.title, replace_metadata=chat.metadata)
-    there: dict[str, Branch] = {branch.name: branch for branch in ledger.list_branches(chat.id)}
-    for branch in chat.branches:
-        head = there[branch.name].head_message_id
-        if head != branch.head_message_id:
-            ledger.move_head(chat.id, branch.name, branch.head_message_id, expected=head)
-        if branch.is_active and not there[branch.name].is_active:
-            ledger.set_active_branch(chat.id, branch.name)
-    for name in there.keys() - {branch.name for branch in chat.branches}:
-        ledger.delete_branch(chat.id, name)
-    wanted = {checkpoint.name: checkpoint.message_id for checkpoint in chat.checkpoints}
-    for checkpoint in ledger.list_checkpoints(chat.id):
-        if checkpoint.name not in wanted:
-            ledger.delete_checkpoint(chat.id, checkpoint.name)
-        elif checkpoint.message_id != wanted[checkpoint.name]:
-            ledger.set_checkpoint(chat.id, checkpoint.name, wanted[checkpoint.name])
 
 
 class LegibleEvent(NamedTuple):

@@ -108,7 +108,6 @@ class FileBlobs(Blobs):
                 uploads.setdefault(chunk.upload_id, {})[chunk.number] = (file, entry.position)
 
     def _chunks(self, file: Path) -> dict[int, Chunk]:
-        """The parts in a file, by position."""
         chunks = self._cached.get(file)
         if chunks is None:
             messages = self._blocks.block(file).messages()
@@ -202,7 +201,6 @@ class StoreFiles:
         return records, deleted
 
     def read_large(self, packer: Packer) -> FileBlobs:
-        """The large data of the events."""
         blobs = FileBlobs(self._folder / (STREAM + BLOBS), STREAM + BLOBS, packer)
         self.corrected += blobs.corrected
         self.damages += blobs.damages
@@ -210,7 +208,6 @@ class StoreFiles:
 
     @property
     def folder(self) -> Path:
-        """The folder of the stream."""
         return self._folder / STREAM
 
     @property

@@ -49,7 +49,6 @@ def ms_of(time: datetime) -> int:
 
 
 def item_id(thread_id: str, message_id: str) -> str:
-    """Return the id of the item that a message is."""
     return message_id.removeprefix(f"{thread_id}:") or message_id
 
 

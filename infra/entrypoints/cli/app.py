@@ -131,7 +131,19 @@ class LedgerGroup(click.Group):
         **extra: Any,
     ) -> Any:
         """Run to the end and exit; with `standalone_mode=False`, return the exit code instead."""
-        prepare_streams()
+        # Let an output that cannot show every character show the others, and one that is closed be none; likewise
+        # an input.
+        # `chatledger chats >&-` closes one.
+        if sys.stdin is None:
+            sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - as long as the process
+        if sys.stdout is None:
+            sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as above
+        if sys.stderr is None:
+            sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as above
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # UTF-8 cannot show half an emoji
+                # Windows writes to pipes and files in a code page that has few letters.
+                stream.reconfigure(encoding="utf-8" if sys.platform == "win32" else None, errors="replace")
         try:
             code = super().main(args, prog_name or "chatledger", complete_var, standalone_mode=False, **extra)
         except click.exceptions.NoArgsIsHelpError as error:
@@ -161,21 +173,6 @@ class LedgerGroup(click.Group):
 def _fail(message: str, code: int) -> int:
     print_error(message)
     return code
-
-
-def prepare_streams() -> None:
-    """Let an output that cannot show every character show the others, and one that is closed be none; likewise an input."""
-    # `chatledger chats >&-` closes one.
-    if sys.stdin is None:
-        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115 - as long as the process
-    if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as above
-    if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as above
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # UTF-8 cannot show half an emoji
-            # Windows writes to pipes and files in a code page that has few letters.
-            stream.reconfigure(encoding="utf-8" if sys.platform == "win32" else None, errors="replace")
 
 
 def _forget_stdout() -> None:

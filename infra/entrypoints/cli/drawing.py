@@ -146,13 +146,9 @@ def _wrapped(tags: list[Text], strokes: str, width: int) -> Iterator[Text]:
             line = Text()
         # The first on a line goes without the blank, or the comma and the blank, before it.
         own = tag[1:] if tag.plain.startswith(" ") else tag[2:]
-        *whole, line = _folded(line.append_text(tag) if line else own, room)
+        text = line.append_text(tag) if line else own
+        ends = list(accumulate(map(len, chop_cells(text.plain, room))))
+        *whole, line = list(text.divide(ends[:-1])) or [text]
         yield from (Text(strokes, style="dim").append_text(part) for part in whole)
     if line:
         yield Text(strokes, style="dim").append_text(line)
-
-
-def _folded(text: Text, room: int) -> list[Text]:
-    # By cells, not characters: those of Asian scripts and emoji take two.
-    ends = list(accumulate(map(len, chop_cells(text.plain, room))))
-    return list(text.divide(ends[:-1])) or [text]

@@ -19,7 +19,6 @@ def sample_file() -> Generator[Path]:
 
 
 def sample_chats() -> list[ImportedChat]:
-    """The sample conversations."""
     problems: list[object] = []
     with sample_file() as path:
         chats = list(read_chats(path, format="chatledger", strict=True, on_problem=problems.append))

@@ -119,7 +119,6 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.call()[1]
 
     def do(self, ledger: Ledger) -> str:
-        """Do it; return the page to go on with."""
         method, arguments = self.call()
         return self.next_page(ledger, getattr(ledger, method)(**arguments))
 
@@ -543,7 +542,6 @@ class Deletion(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.delete(ledger)
 
     def delete(self, ledger: Ledger) -> str:
-        """Delete it."""
         raise NotImplementedError
 
     def commands(self, curl: Curl) -> tuple[str, str]:
@@ -716,17 +714,14 @@ def with_text(data: Any, text: str) -> tuple[str, Any] | None:
         if isinstance(inner, str):
             return inner, {**fields, key: text}
         if isinstance(inner, list):
-            return _with_part(fields, key, cast("list[Any]", inner), text)
+            parts = cast("list[Any]", inner)
+            texts = [
+                (at, cast("dict[str, Any]", part))
+                for at, part in enumerate(parts)
+                if isinstance(part, dict) and isinstance(cast("dict[str, Any]", part).get("text"), str)
+            ]
+            if len(texts) != 1:
+                return None
+            ((at, part),) = texts
+            return part["text"], {**fields, key: [*parts[:at], {**part, "text": text}, *parts[at + 1 :]]}
     return None
-
-
-def _with_part(fields: dict[str, Any], key: str, parts: list[Any], text: str) -> tuple[str, Any] | None:
-    texts = [
-        (at, cast("dict[str, Any]", part))
-        for at, part in enumerate(parts)
-        if isinstance(part, dict) and isinstance(cast("dict[str, Any]", part).get("text"), str)
-    ]
-    if len(texts) != 1:
-        return None
-    ((at, part),) = texts
-    return part["text"], {**fields, key: [*parts[:at], {**part, "text": text}, *parts[at + 1 :]]}

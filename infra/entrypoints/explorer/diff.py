@@ -141,7 +141,17 @@ def _compared(call: HttpCall, chat: Chat | None, left: str, right: str) -> Diff:
     if not left or not right:
         return named
     if left.startswith(_THREAD) and right.startswith(_THREAD):
-        return _states(call, named, left, right)
+        refuse_moment(call)
+        (before, old), (after, new) = _state_of(call, left), _state_of(call, right)
+        tree = state_tree(new, old)
+        return Diff(
+            chat=named.chat,
+            left=before,
+            right=after,
+            states=tuple(tree),
+            changed=tuple(changed_names(tree)),
+            choices=named.choices,
+        )
     if left.startswith(_THREAD) or right.startswith(_THREAD):
         raise RequestError(422, "a thread is compared with a thread, a chat with a chat", name="InvalidValueError")
     ends = [_end_of(call, chat, name) for name in (left, right)]
@@ -226,7 +236,6 @@ class _End:
         self.head = next((branch.head_message_id for branch in self.branches if branch.is_active), None)
 
     def pointers(self) -> dict[tuple[Literal["branch", "checkpoint"], str], str | None]:
-        """Return the message that each branch and checkpoint points to."""
         heads: dict[tuple[Literal["branch", "checkpoint"], str], str | None] = {
             ("branch", branch.name): branch.head_message_id for branch in self.branches
         }
@@ -322,21 +331,6 @@ def _side(reader: Ledger | LedgerView, end: _End, messages: list[Message]) -> Si
         tokens=sum(rough_tokens(message.text) for message in messages),
         used_tokens=sum(tokens) if tokens else None,
         cost=sum(costs) if costs else None,
-    )
-
-
-def _states(call: HttpCall, named: Diff, left: str, right: str) -> Diff:
-    """Compare the states of two threads, or of two checkpoints."""
-    refuse_moment(call)
-    (before, old), (after, new) = _state_of(call, left), _state_of(call, right)
-    tree = state_tree(new, old)
-    return Diff(
-        chat=named.chat,
-        left=before,
-        right=after,
-        states=tuple(tree),
-        changed=tuple(changed_names(tree)),
-        choices=named.choices,
     )
 
 

@@ -183,7 +183,6 @@ class _Filter:
         return "chat", self._titles[stream_id], None
 
     def row(self, recorded: Recorded) -> LogRow:
-        """Return the row of an event."""
         kind, title, thread_id = self._where(recorded.chat_id)
         return LogRow(
             event=log_event(recorded),

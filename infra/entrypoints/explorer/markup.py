@@ -174,7 +174,6 @@ def is_shown_image(url: str) -> bool:
 
 
 def is_followed(url: str) -> bool:
-    """Whether a link leads there."""
     return _LINKS.match(url) is not None and url.isprintable()
 
 
@@ -224,7 +223,6 @@ class _Renderer(RendererHTML):
         return f"<{_below(tokens[idx].tag)}>"
 
     def heading_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        """The end of a heading."""
         del options, env
         return f"</{_below(tokens[idx].tag)}>"
 
@@ -239,12 +237,10 @@ class _Renderer(RendererHTML):
         return _cell(tokens[idx])
 
     def td_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        """A cell of a table."""
         del options, env
         return _cell(tokens[idx])
 
     def table_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        """The end of a table."""
         del tokens, idx, options, env
         return "</table></div>"
 
@@ -278,7 +274,6 @@ def _below(tag: str) -> str:
 
 
 def _cell(token: Token) -> str:
-    """Return the beginning of a cell."""
     # Markdown gives its alignment as a style, which the page's policy forbids.
     side = str(token.attrGet("style") or "").removeprefix("text-align:")
     return f'<{token.tag} align="{side}">' if side in {"left", "center", "right"} else f"<{token.tag}>"

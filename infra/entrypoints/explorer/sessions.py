@@ -70,7 +70,6 @@ class Sessions:
         return self.links is None and not self._service.has_access
 
     def session_of(self, request: Request) -> Session | None:
-        """Return the session of a request; None where it has none that holds."""
         sealed = request.cookies.get(_cookie_name(request))
         if sealed is None:
             return None
@@ -146,7 +145,6 @@ class Sessions:
 
 
 def new_session_key() -> bytes:
-    """Return a new key for sessions."""
     return Fernet.generate_key()
 
 
@@ -161,7 +159,13 @@ def kept_session_key(beside: Path | None) -> bytes:
     path = beside.with_suffix(".session-key")
     try:
         if not path.exists():
-            _make(path)
+            # Make a file with a new key, which is there whole or not at all, and readable for its owner only.
+            # A link, not a rename: of two processes that start together the second must take the key of the first.
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as file:
+                file.write(new_session_key() + b"\n")
+                file.flush()
+                with contextlib.suppress(FileExistsError):
+                    os.link(file.name, path)
         key = path.read_bytes().strip()
     except OSError:
         return new_session_key()
@@ -171,16 +175,6 @@ def kept_session_key(beside: Path | None) -> bytes:
         msg = f"{path} holds no key for sessions: {error}; remove it, and a new one is made"
         raise ConfigurationError(msg) from error
     return key
-
-
-def _make(path: Path) -> None:
-    """Make a file with a new key, which is there whole or not at all, and readable for its owner only."""
-    # A link, not a rename: of two processes that start together the second must take the key of the first.
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as file:
-        file.write(new_session_key() + b"\n")
-        file.flush()
-        with contextlib.suppress(FileExistsError):
-            os.link(file.name, path)
 
 
 def _headers(key: str) -> Mapping[str, str]:

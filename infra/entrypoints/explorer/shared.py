@@ -56,7 +56,6 @@ class SharedChats:
         self._service, self._render = service, render
 
     def paths(self) -> list[PathRoute]:
-        """Return the routes."""
         path = SHARED + "{chat_id}/{secret}"
         return [PathRoute(path, self.show), PathRoute(path + "/files/{message_id}/{index}", self.answer_file)]
 

@@ -27,7 +27,6 @@ class SigningIn:
         self._sessions, self._render = sessions, render
 
     def paths(self) -> list[PathRoute]:
-        """Return the routes."""
         return [
             PathRoute(SIGN_IN, self.show, methods=["GET"]),
             PathRoute(SIGN_IN, self.sign_in, methods=["POST"]),

@@ -51,7 +51,6 @@ class StaticFiles:
         self._scripts = {name: self._tags(name) for name in self._files if name.endswith(".js")}
 
     def path(self, name: str) -> str:
-        """Return the path of a file, for templates."""
         assert name in self._files, f"no static file {name!r}"
         return f"{PREFIX}/{self.version}/{name}"
 
@@ -73,16 +72,13 @@ class StaticFiles:
 
     @property
     def names(self) -> list[str]:
-        """The names of all files."""
         return list(self._files)
 
     @property
     def gzipped_bytes(self) -> int:
-        """Bytes of all files, compressed."""
         return sum(len(compressed) for _, compressed, _ in self._files.values())
 
     async def answer(self, request: Request) -> Response:
-        """Answer with a file."""
         file = self._files.get(request.path_params["name"])
         if file is None:
             raise RequestError(404, "there is no such file", name="NotFound")

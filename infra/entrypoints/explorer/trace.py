@@ -92,7 +92,6 @@ class TraceAxis:
         return round(x * self._scale, 1)
 
     def bar(self, span: TaskSpan, kind: Literal["step", "task", "waits", "failed"]) -> TraceBar:
-        """Return the bar of a span; of waiting the kind is that."""
         x = self.x(span.began_at)
         width = max(round(self.x(self._end(span)) - x, 1), _LEAST)
         return TraceBar(x=min(x, WIDTH - _LEAST), width=width, kind="waits" if span.kind == "waits" else kind)

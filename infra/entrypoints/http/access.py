@@ -63,7 +63,6 @@ class Principal(msgspec.Struct, frozen=True):
         return ledger if self.user_id is None else ledger.for_user(self.user_id, grants=dict(self.grants))
 
     def may(self, scope: Scope) -> bool:
-        """Whether one of the scopes includes this one."""
         return not self.scopes.isdisjoint(_INCLUDED[scope])
 
 

@@ -232,7 +232,6 @@ class RawPath:
         self._app, self._root_path = app, root_path
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        """Pass the request on."""
         if scope["type"] == "http" and scope.get("raw_path") is not None:
             path = scope["raw_path"].decode("latin-1").partition("?")[0]
             if path == self._root_path or path.startswith(f"{self._root_path}/"):

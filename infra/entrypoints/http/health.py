@@ -68,7 +68,6 @@ class Metrics:
         self.sse_clients = 0
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
         buckets = self._durations[method, route, status]
         buckets[bisect_left(SECONDS, seconds)] += 1
         buckets[-1] += seconds
@@ -80,7 +79,6 @@ class Metrics:
         self._counts[f'chatledger_conflicts_total{{error="{error}"}}'] += 1
 
     def write(self) -> None:
-        """Write the counts of this process for the others."""
         if self.folder is None:
             return
         # Replaced as a whole, as the others read it at any moment.
@@ -162,7 +160,6 @@ class Health:
         self._asked_at = float("-inf")
 
     def paths(self) -> list[PathRoute]:
-        """Return the paths of these answers."""
         return [
             PathRoute("/livez", self.live),
             PathRoute("/readyz", self.ready),
@@ -171,7 +168,6 @@ class Health:
         ]
 
     async def live(self, _: Request) -> Response:
-        """Answer that the process is alive."""
         return Response(msgspec.json.encode({"status": "alive"}), 200, _ALIVE, "application/json")
 
     async def ready(self, _: Request) -> Response:

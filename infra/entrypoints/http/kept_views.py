@@ -76,7 +76,14 @@ class KeptViews:
         try:
             yield held.view
         finally:
-            self._give_back(held)
+            with self._lock:
+                held.used_s = time.monotonic()
+                held.readers -= 1
+                self._keep_start(held)
+                is_over = held.is_left and not held.readers
+            if is_over:
+                held.view.close()
+            self.sweep()
 
     def _views_of(self, whose: Hashable) -> list[LedgerView]:
         with self._lock:
@@ -108,16 +115,6 @@ class KeptViews:
         if held is not fresh:
             view.close()
         return held
-
-    def _give_back(self, held: _KeptView) -> None:
-        with self._lock:
-            held.used_s = time.monotonic()
-            held.readers -= 1
-            self._keep_start(held)
-            is_over = held.is_left and not held.readers
-        if is_over:
-            held.view.close()
-        self.sweep()
 
     def _keep_start(self, held: _KeptView) -> None:
         """Count what a view was carried on from as used with it: with its anchors it serves the moments that follow."""

@@ -63,7 +63,6 @@ class Observed:
         self._spans = _Spans()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -140,7 +140,6 @@ def _kinds(routes: Sequence[Route]) -> list[Any]:
 
 
 def _add_derived(kinds: Sequence[Any], components: dict[str, Any]) -> None:
-    """Add the derived fields that answers have, which have all fields."""
     for kind in _values_in(kinds):
         schema = components.get(kind.__name__)
         if schema is None:
@@ -196,25 +195,6 @@ def _values_in(kinds: Sequence[Any]) -> set[type[Value]]:
 def _operation(area: str, route: Route, by_kind: _ByKind) -> dict[str, Any]:
     documentation = inspect.getdoc(route.handler) or route.name
     summary, _, description = documentation.partition("\n")
-    operation: dict[str, Any] = {
-        "operationId": route.name,
-        "summary": summary,
-        "tags": [area],
-        "parameters": [*_parameters(route, by_kind), *_headers(route)],
-        "responses": _responses(route, by_kind),
-    }
-    if description.strip():
-        operation["description"] = description.strip()
-    if route.body is not None:
-        kind = route.body.kind
-        operation["requestBody"] = {
-            "required": not route.body.has_default,
-            "content": {route.body_type: {"schema": {"type": "string"} if kind is bytes else by_kind(kind)}},
-        }
-    return operation
-
-
-def _parameters(route: Route, by_kind: _ByKind) -> list[dict[str, Any]]:
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": by_kind(parameter.kind)}
         for name, parameter in route.in_path.items()
@@ -227,7 +207,22 @@ def _parameters(route: Route, by_kind: _ByKind) -> list[dict[str, Any]]:
         if "dict[" in str(field.type):
             parameter |= {"style": "deepObject", "explode": True}
         parameters.append(parameter)
-    return parameters
+    operation: dict[str, Any] = {
+        "operationId": route.name,
+        "summary": summary,
+        "tags": [area],
+        "parameters": [*parameters, *_headers(route)],
+        "responses": _responses(route, by_kind),
+    }
+    if description.strip():
+        operation["description"] = description.strip()
+    if route.body is not None:
+        kind = route.body.kind
+        operation["requestBody"] = {
+            "required": not route.body.has_default,
+            "content": {route.body_type: {"schema": {"type": "string"} if kind is bytes else by_kind(kind)}},
+        }
+    return operation
 
 
 def _headers(route: Route) -> list[dict[str, Any]]:

@@ -108,13 +108,11 @@ class BodyError(RequestError):
 
 
 def status_of(error: ChatledgerError | type[ChatledgerError]) -> int:
-    """Return the status of an error, or of a class of errors."""
     kind = error if isinstance(error, type) else type(error)
     return next(STATUSES[base] for base in kind.__mro__ if base in STATUSES)
 
 
 def problem_of(error: Exception) -> dict[str, Any]:
-    """Return the members of the problem that an error is."""
     if isinstance(error, ChatledgerError):
         kind = type(error)
         title = (kind.__doc__ or kind.__name__).strip().splitlines()[0]
@@ -147,7 +145,6 @@ def problem_of(error: Exception) -> dict[str, Any]:
 
 
 def answer_problem(request: Request, error: Exception) -> Response:
-    """Answer a request with the problem that an error is."""
     problem: dict[str, Any] = {**problem_of(error), "instance": request.url.path}
     headers: dict[str, str] = {}
     if isinstance(error, RequestError | HTTPException) and error.headers:

@@ -103,7 +103,6 @@ class HttpCall:
         return None if last_id is None else position_of(last_id, LAST_ID)
 
     def header(self, name: str) -> str | None:
-        """Return a header of the request."""
         value: str | None = self.request.headers.get(name)
         return value
 
@@ -209,7 +208,18 @@ class Route:
 
     async def arguments(self, request: Request) -> dict[str, Any]:
         """Read what the function takes from a request; the moment with it, where the route has one."""
-        self._check_headers(request)
+        headers, is_write = request.headers, self.method != "GET"
+        key = headers.get(IDEMPOTENCY_KEY)
+        if key is not None and is_write and not KEY.fullmatch(key):
+            msg = f"{IDEMPOTENCY_KEY} is of 1 to 256 visible ASCII characters"
+            raise RequestError(422, msg, name="InvalidValueError")
+        # A client would take a precondition that was ignored for one that held (RFC 9110, 13.1.1).
+        if is_write and not self.has_head and ("If-Match" in headers or "If-None-Match" in headers):
+            msg = "this route compares no head: send it without If-Match and If-None-Match; nothing was written"
+            raise RequestError(422, msg, name="InvalidValueError")
+        last_id = headers.get(LAST_ID)
+        if last_id is not None and (self.is_stream or self.stream is not None):
+            position_of(last_id, LAST_ID)
         arguments: dict[str, Any] = {}
         for name, parameter in self.in_path.items():
             try:
@@ -252,7 +262,14 @@ class Route:
         except msgspec.ValidationError as error:
             raise RequestError(422, f"in the body: {self._in_words(error)}", name="InvalidValueError") from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return self._from_javascript(body, error)
+            # JavaScript writes half an emoji, of a text that was cut within one, as it stands: msgspec reads none.
+            assert self.body is not None
+            try:
+                return msgspec.convert(parse_json(body), self.body.kind, str_keys=True)
+            except msgspec.ValidationError as wrong:
+                raise RequestError(422, f"in the body: {self._in_words(wrong)}", name="InvalidValueError") from wrong
+            except (ValueError, RecursionError):
+                raise BodyError(str(error)) from error
 
     def _in_words(self, error: msgspec.ValidationError) -> str:
         """The words of an error; where a field is not known, with those that are known there."""
@@ -274,41 +291,15 @@ class Route:
                 shape = next(field.type for field in shape.fields if field.encode_name == step[1:])
         return f"{error}; it takes {', '.join(field.encode_name for field in shape.fields)}"
 
-    def _from_javascript(self, body: bytes, error: Exception) -> Any:
-        """Read a body that msgspec did not: JavaScript writes half an emoji, of a text that was cut within one, as it stands."""
-        assert self.body is not None
-        try:
-            return msgspec.convert(parse_json(body), self.body.kind, str_keys=True)
-        except msgspec.ValidationError as wrong:
-            raise RequestError(422, f"in the body: {self._in_words(wrong)}", name="InvalidValueError") from wrong
-        except (ValueError, RecursionError):
-            raise BodyError(str(error)) from error
-
-    def _check_headers(self, request: Request) -> None:
-        headers, is_write = request.headers, self.method != "GET"
-        key = headers.get(IDEMPOTENCY_KEY)
-        if key is not None and is_write and not KEY.fullmatch(key):
-            msg = f"{IDEMPOTENCY_KEY} is of 1 to 256 visible ASCII characters"
-            raise RequestError(422, msg, name="InvalidValueError")
-        # A client would take a precondition that was ignored for one that held (RFC 9110, 13.1.1).
-        if is_write and not self.has_head and ("If-Match" in headers or "If-None-Match" in headers):
-            msg = "this route compares no head: send it without If-Match and If-None-Match; nothing was written"
-            raise RequestError(422, msg, name="InvalidValueError")
-        last_id = headers.get(LAST_ID)
-        if last_id is not None and (self.is_stream or self.stream is not None):
-            position_of(last_id, LAST_ID)
-
     @property
     def is_stream(self) -> bool:
         """Whether it answers with events, whatever the client accepts."""
         return self.answers is EventStream
 
     def has_events(self, request: Request) -> bool:
-        """Whether the answer to a request is a stream of events."""
         return self.is_stream or (self.stream is not None and EVENTS in request.headers.get("Accept", ""))
 
     def function_for(self, request: Request) -> Callable[..., Any]:
-        """Return the function that answers a request."""
         return self.stream if self.stream is not None and self.has_events(request) else self.handler
 
 
@@ -405,7 +396,6 @@ def entity_tag(body: bytes) -> str:
 
 
 def position_of(text: str, name: str) -> int:
-    """Read a position on the log."""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise RequestError(422, f"{name} is a position on the log, a whole number", name="InvalidValueError")
     return int(text)

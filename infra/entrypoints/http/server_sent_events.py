@@ -81,7 +81,6 @@ class Events(Generic[T]):
         return self
 
     async def __anext__(self) -> ServerSentEvent:
-        """Return the next event."""
         if self._is_over:
             raise StopAsyncIteration
         try:
@@ -96,7 +95,6 @@ class Events(Generic[T]):
             return event_of(problem_of(error), name="error")
 
     async def aclose(self) -> None:
-        """End the iterator."""
         self._is_over = True
         with suppress(ChatledgerError):  # nobody is there to be told: what was not kept is given again
             await self._close()
@@ -140,7 +138,6 @@ class EventStream(Response):
         self._heartbeat, self._heartbeat_s, self._slow_s, self._retry_ms = heartbeat, heartbeat_s, slow_s, retry_ms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events."""
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if not await self._send_all(receive, send):

@@ -228,7 +228,6 @@ class Service:
 
     @property
     def has_access(self) -> bool:
-        """Whether callers have to authenticate."""
         return self._authenticate is not None
 
     def answer_error(self, request: Request, error: Exception) -> Response:

@@ -61,7 +61,6 @@ class Protocol(H11Protocol):
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Begin a connection."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)  # writing is paused as long as anything is unread
         self.timeout_keep_alive_task = self.loop.call_later(_HEADERS_S, self.timeout_keep_alive_handler)

@@ -74,7 +74,6 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_access(self) -> bool:
-        """Whether callers have to authenticate."""
         return self.is_by_link_only or any((self.keys, self.jwks, self.authenticate))
 
     def check(self) -> None:

@@ -76,7 +76,6 @@ class JsonWebTokens:
             self._keys, self._read_at = _keys_in(_read_file(jwks)), time.monotonic()
 
     async def __call__(self, headers: Mapping[str, str]) -> Principal | None:
-        """Return the caller; None where the token is not a good one."""
         token = credential_of(headers)
         if token is None or token.count(".") != 2:
             return None
@@ -97,7 +96,19 @@ class JsonWebTokens:
                 continue
             user_id = claims.get(self._user_claim)
             if isinstance(user_id, str) and user_id:
-                return Principal(user_id, _scopes_of(claims), _NAME)
+                claim = claims.get("scope", claims.get("scp"))
+                words: list[Any] = (
+                    claim.split()
+                    if isinstance(claim, str)
+                    else cast("list[Any]", claim)
+                    if isinstance(claim, list)
+                    else []
+                )
+                scopes: tuple[Scope, ...] = get_args(Scope)
+                named: frozenset[Scope] = frozenset(
+                    scope for scope in scopes if scope in words or f"chatledger:{scope}" in words
+                )
+                return Principal(user_id, (named or _DEFAULT_SCOPES), _NAME)
         return None
 
     async def _refresh(self, key_id: Any) -> None:
@@ -120,16 +131,6 @@ class JsonWebTokens:
         now = time.monotonic()
         is_known = bool(self._keys) and (key_id is None or any(key.kid == key_id for key in self._keys))
         return (is_known and now - self._read_at < _KEEP_S) or now - self._tried_at < _PAUSE_S
-
-
-def _scopes_of(claims: Mapping[str, Any]) -> frozenset[Scope]:
-    claim = claims.get("scope", claims.get("scp"))
-    words: list[Any] = (
-        claim.split() if isinstance(claim, str) else cast("list[Any]", claim) if isinstance(claim, list) else []
-    )
-    scopes: tuple[Scope, ...] = get_args(Scope)
-    named: frozenset[Scope] = frozenset(scope for scope in scopes if scope in words or f"chatledger:{scope}" in words)
-    return named or _DEFAULT_SCOPES
 
 
 def _read_file(path: str) -> bytes:

@@ -161,7 +161,6 @@ class Expectations:
         return is_own or (parent is not None and parent.how is _How.PUT)
 
     def was_put(self, thread_id: str, namespace: str, checkpoint_id: str) -> bool:
-        """Whether this saver put it."""
         origin = self._origins.get((thread_id, namespace, checkpoint_id))
         return origin is not None and origin.putter is not None
 
@@ -344,7 +343,6 @@ class BoundSaver(BaseCheckpointSaver[Any]):
             self._serde.learn(self._decoded.forget)
 
     def _reader(self) -> Reader:
-        """Return a reader for values that are read together."""
         self._learn()
         return Reader(self._serde, self._decoded.makers)
 

@@ -142,7 +142,6 @@ def _marked(returned: Any, mark: Mapping[str, Any]) -> Any:
 
 
 def _reducers_of(builder: "StateGraph[Any, Any, Any, Any]") -> Reducers:
-    """The reducers of the channels of a graph."""
     from langgraph.channels import BinaryOperatorAggregate
     from langgraph.channels.delta import DeltaChannel
 

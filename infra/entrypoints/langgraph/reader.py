@@ -127,7 +127,6 @@ class Makers:
         self._leaves.put(digest, make, serialized_bytes * 4 + 1_000)
 
     def put_node(self, digest: bytes, make: Maker, children: int) -> None:
-        """Remember what makes a value of others."""
         self._nodes.put(digest, make, children * 8 + 500)
 
 
@@ -179,9 +178,9 @@ class Reader:
             assert not isinstance(content, Edited), "leaves were put together when the pieces were read"
             makers = self._children(content, pieces)
             make = (
-                _dict_reader(content.keys, makers)
+                (lambda: dict(zip(content.keys, [make() for make in makers], strict=True)))
                 if isinstance(content, DictNode)
-                else _form_maker(content.type, makers)
+                else (lambda: put_together(content.type, [make() for make in makers]))
             )
             self._makers.put_node(digest, make, len(makers))
         self._here[digest] = make
@@ -240,14 +239,6 @@ class _ListMaker:
 
     def __call__(self) -> list[Any]:
         return [make() for make in self.makers]
-
-
-def _dict_reader(keys: Sequence[str], makers: Sequence[Maker]) -> Maker:
-    return lambda: dict(zip(keys, [make() for make in makers], strict=True))
-
-
-def _form_maker(form: str, makers: Sequence[Maker]) -> Maker:
-    return lambda: put_together(form, [make() for make in makers])
 
 
 def _data_of(content: Leaf | Parts, pieces: Mapping[bytes, Content]) -> bytes:

@@ -148,7 +148,6 @@ def _is_data(kind: Any) -> bool:
 
 
 def _fields(kind: Any) -> list[Any]:
-    """The annotations of the fields of a class."""
     hints = _hints_of(kind)
     if hints:
         return list(hints.values())

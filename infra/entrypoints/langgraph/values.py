@@ -41,9 +41,7 @@ class Serializer(Protocol):
         """A value as the name of its form, and bytes."""
         ...
 
-    def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """The value."""
-        ...
+    def loads_typed(self, data: tuple[str, bytes]) -> Any: ...
 
 
 def taken_apart(value: Any) -> tuple[str, list[Any]] | None:
@@ -115,7 +113,6 @@ class Values:
         return self._tree(value)
 
     def _tree(self, value: Any, depth: int = 0) -> Tree:
-        """A value in pieces."""
         kind = cast("type[Any]", type(value))
         if kind is list and is_cut(value, depth):
             children, digests = self._elements(value, depth + 1)

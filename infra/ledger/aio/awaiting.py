@@ -92,8 +92,6 @@ class Runner(Protocol[R_co]):
 
 
 def awaited(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Runner[S], P], Coroutine[Any, Any, T]]:
-    """Return an awaitable version of a method."""
-
     async def call(self: Runner[S], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.run(lambda blocking: method(blocking, *args, **kwargs))
 

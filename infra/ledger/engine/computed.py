@@ -70,7 +70,6 @@ class KeptResults:
         self._untaken: dict[int, list[tuple[Any, Any]]] = {}
 
     def begin(self) -> None:
-        """Begin an evaluation."""
         self._untaken = {key: list(results) for key, results in self._results.items()}
 
     def take(self, value: Any) -> list[Any]:
@@ -79,7 +78,6 @@ class KeptResults:
         return [untaken.pop()[1]] if untaken else []
 
     def put(self, value: Any, result: Any) -> None:
-        """Keep the result of a value."""
         self._results.setdefault(id(value), []).append((value, result))
 
     def forget(self, value: Any, result: Any) -> None:
@@ -157,7 +155,6 @@ class Resolver:
         return once.result
 
     async def _items(self, value: Any) -> list[Any]:
-        """The items of an iterable."""
         items: list[Any] = []
         self._produced.append(items)  # before there are any, so that none is forgotten where a later one fails
 

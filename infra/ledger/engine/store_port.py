@@ -111,9 +111,7 @@ _logger = logging.getLogger("chatledger.engine")
 class RunOnLedger(Protocol):
     """Carries out a function of the ledger, at once or in a thread that is awaited."""
 
-    async def __call__(self, call: Callable[[Ledger], T]) -> T:
-        """Return what the function returns."""
-        ...
+    async def __call__(self, call: Callable[[Ledger], T]) -> T: ...
 
 
 class LedgerPort(Computing):
@@ -152,21 +150,18 @@ class LedgerPort(Computing):
         return await self.run(call)
 
     async def get_chat(self, chat_id: str) -> Chat:
-        """Read the chat, which exists."""
         chat = await self.run(lambda ledger: ledger.get_chat(chat_id))
         if chat is None:
             raise ChatNotFoundError(chat_id)
         return chat
 
     async def get_branch(self, chat_id: str, name: str) -> Branch:
-        """Read a branch, which exists."""
         branch = await self.run(lambda ledger: ledger.get_branch(chat_id, name))
         if branch is None:
             raise BranchNotFoundError(chat_id, name)
         return branch
 
     async def get_active_branch(self, chat_id: str) -> Branch:
-        """Read the active branch of a chat, which exists."""
         return await self.run(lambda ledger: _active(ledger, chat_id))
 
     set_active_branch = awaited(Ledger.set_active_branch)
@@ -240,7 +235,6 @@ class ChainReader:
 
     @property
     def message_count(self) -> int:
-        """Number of its messages."""
         return self._counts[1]
 
     @cached_property

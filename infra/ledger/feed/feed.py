@@ -82,7 +82,6 @@ class Cursor:
 
     @property
     def is_over(self) -> bool:
-        """Whether the feed or its ledger was closed."""
         if self._is_closed or self._is_ledger_closed():
             return True
         try:
@@ -94,7 +93,6 @@ class Cursor:
     # What was handled
 
     def ask(self) -> None:
-        """The next event is asked for."""
         if self._is_auto:
             self._set_handled(self._given)
 

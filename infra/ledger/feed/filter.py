@@ -51,7 +51,6 @@ class HistoryFilter:
         self._ended: set[str] = set()
 
     def __call__(self, recorded: Recorded) -> bool:
-        """Whether it is let through."""
         # Owners and ends are noted before anything is left out for another reason, or what follows would be judged wrongly.
         is_owned = self._user_id is None or self._owners.is_owner(self._user_id, recorded)
         # Clocks of writers differ, so events of other chats are looked at on; of one chat the history must have no gap.

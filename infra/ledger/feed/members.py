@@ -168,7 +168,6 @@ def acknowledge(log: LedgerLog, name: str, share: tuple[int, int], position: int
 
 
 def _check_shares(log: LedgerLog, name: str, count: int) -> None:
-    """Refuse a name that has members of other counts."""
     # What a member has handled of its share says nothing about shares of another count: events would be lost or given twice.
     others = [bookmark for bookmark in log.bookmarks() if bookmark.name == name and bookmark.count != count]
     if others:

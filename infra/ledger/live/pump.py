@@ -112,7 +112,6 @@ class LivePump:
 
     @property
     def epoch(self) -> int:
-        """The number of this writer."""
         return self._last.epoch
 
     @property

@@ -162,7 +162,6 @@ class UserLog:
 
     @property
     def identity(self) -> str:
-        """Tells the log from others."""
         return self._whole.log.identity
 
     def load_bookmark(self, key: str) -> Bookmark | None:
@@ -180,7 +179,6 @@ class UserLog:
         return [self._shown(stored) for stored in self._whole.log.bookmarks() if stored.name.startswith(self._prefix)]
 
     def drop_bookmark(self, key: str) -> None:
-        """Forget it."""
         self._whole.log.drop_bookmark(self._kept_key(key))
 
     @cached_property

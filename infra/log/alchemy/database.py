@@ -346,7 +346,6 @@ class Database:
             raise LogUnavailableError(msg)
 
     def close(self) -> None:
-        """Close the connections."""
         self.engine.dispose()
 
 

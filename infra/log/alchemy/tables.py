@@ -38,7 +38,6 @@ class ExactText(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Any) -> bytes | None:
-        """Encode a text."""
         del dialect
         return None if value is None else value.encode()
 

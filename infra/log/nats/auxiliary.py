@@ -181,7 +181,6 @@ class KeyValue(AuxiliaryStream):
         return values
 
     def delete(self, key: str) -> None:
-        """Delete a key and its value, if there is one."""
         # A purge leaves the expectation 0 for the subject, as for a key that never was.
         request = {"filter": self._key_subject(key)}
         try:

@@ -6,7 +6,7 @@ import secrets
 import select
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from threading import Lock
 from typing import Final
@@ -135,7 +135,12 @@ class BlockingConnection:
         for left, (subject, headers, payload) in enumerate(requests, 1 - len(requests)):
             # Only the last message of a batch asks for an answer, which is about all of them.
             reply = "" if left else f"{self._inbox}{token} "
-            head = _encode_headers(headers)
+            # As in nats-py, a value cannot bring headers of its own.
+            lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+            text = "".join(lines)
+            if text.count("\r") != len(lines) or text.count("\n") != len(lines):
+                text = "".join(f"{name}: {value.strip().translate(_NO_BREAKS)}\r\n" for name, value in headers.items())
+            head = f"NATS/1.0\r\n{text}\r\n".encode() if lines else b""
             kind, sizes = ("HPUB", f"{len(head)} {len(head) + len(payload)}") if head else ("PUB", str(len(payload)))
             parts += (f"{kind} {subject} {reply}{sizes}\r\n".encode(), head, payload, _END)
         self._owed += 1
@@ -182,7 +187,6 @@ class BlockingConnection:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     def _write(self, parts: Sequence[bytes]) -> None:
@@ -239,29 +243,18 @@ class BlockingConnection:
                         self._arrived[token] = (headers, whole[body:stop])
                 at = stop + 2
                 continue
-            self._control(kind, whole[at:end])
+            line = whole[at:end]
+            if kind == b"PING":
+                self._write([b"PONG\r\n"])
+            elif kind == b"PONG":
+                self._pongs += 1
+            elif kind == b"INFO":
+                self._info = _decode_info(line[len(b"INFO ") :])
+                self.max_payload = self._info.max_payload
+            elif kind != b"+OK":  # `-ERR`: whatever it is about, the shared connection will be told so again
+                raise ConnectionBrokenError
             at = start
         del self._rest[:at]
-
-    def _control(self, kind: bytes, line: bytes) -> None:
-        if kind == b"PING":
-            self._write([b"PONG\r\n"])
-        elif kind == b"PONG":
-            self._pongs += 1
-        elif kind == b"INFO":
-            self._info = _decode_info(line[len(b"INFO ") :])
-            self.max_payload = self._info.max_payload
-        elif kind != b"+OK":  # `-ERR`: whatever it is about, the shared connection will be told so again
-            raise ConnectionBrokenError
-
-
-def _encode_headers(headers: Mapping[str, str]) -> bytes:
-    """Return headers as they are sent; as in nats-py, a value cannot bring headers of its own."""
-    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
-    text = "".join(lines)
-    if text.count("\r") != len(lines) or text.count("\n") != len(lines):
-        text = "".join(f"{name}: {value.strip().translate(_NO_BREAKS)}\r\n" for name, value in headers.items())
-    return f"NATS/1.0\r\n{text}\r\n".encode() if lines else b""
 
 
 class ConnectionPool:

@@ -66,7 +66,6 @@ class Deadline:
 
     @property
     def attempt_ends_at(self) -> float:
-        """The end of an attempt that begins now."""
         return min(self.ends_at, time.monotonic() + ATTEMPT_S)
 
     def pause(self) -> bool:

@@ -225,7 +225,6 @@ class Connection:
 
     @property
     def server_name(self) -> str:
-        """The name of the server."""
         return str(self._info.get("server_name", ""))
 
     @property
@@ -447,5 +446,4 @@ class Inbox:
         self._end = end
 
     async def end(self) -> None:
-        """Stop listening."""
         await self._end()

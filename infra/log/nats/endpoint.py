@@ -74,7 +74,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             LoginRefusedError: A file cannot be read, or holds none.
         """
         if self.credentials_path is not None:
-            return read_credentials(self.credentials_path)
+            lines = [line.strip() for line in _read(self.credentials_path, "credentials").splitlines()]
+            token = _after(lines, "BEGIN NATS USER JWT")
+            seed = _after(lines, "BEGIN USER NKEY SEED")
+            if token.count(".") != 2 or not seed:
+                msg = f"{self.credentials_path} is no file of credentials: expected a user's token and its seed, as `nsc generate creds` writes them"
+                raise LoginRefusedError(msg)
+            return UserKey(_key_of(seed, self.credentials_path).key, {"jwt": token})
         return None if self.nkeys_seed_path is None else read_seed(self.nkeys_seed_path)
 
     def connect_options(self) -> dict[str, Any]:
@@ -99,17 +105,6 @@ class UserKey(NamedTuple):
     def answer(self, nonce: str) -> dict[str, str]:
         """Return what is said at the login to a server that sent a nonce: options of its `CONNECT`."""
         return self.claim | {"sig": base64.b64encode(self.key.sign(nonce.encode())).decode()}
-
-
-def read_credentials(path: str) -> UserKey:
-    """The content of a `.creds` file. Raises `LoginRefusedError` when it cannot be read, or is no such file."""
-    lines = [line.strip() for line in _read(path, "credentials").splitlines()]
-    token = _after(lines, "BEGIN NATS USER JWT")
-    seed = _after(lines, "BEGIN USER NKEY SEED")
-    if token.count(".") != 2 or not seed:
-        msg = f"{path} is no file of credentials: expected a user's token and its seed, as `nsc generate creds` writes them"
-        raise LoginRefusedError(msg)
-    return UserKey(_key_of(seed, path).key, {"jwt": token})
 
 
 def read_seed(path: str) -> UserKey:

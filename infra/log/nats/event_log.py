@@ -349,7 +349,6 @@ class JetStreamLog(EventLog):
         return place
 
     def note_place(self, stream_id: str, written: OutgoingMessage) -> None:
-        """Note where a message of a stream was stored."""
         if self._stream_recorder.records.is_shared:
             self._keep_place(stream_id, written.subject)
 

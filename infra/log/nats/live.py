@@ -47,7 +47,6 @@ class _NamesPage(msgspec.Struct):
 
 
 def is_live_stream(name: str) -> bool:
-    """Whether a stream of that name is a live stream of its own."""
     return _NAME.fullmatch(name) is not None
 
 

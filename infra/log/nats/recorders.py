@@ -84,7 +84,6 @@ class StreamRecorder:
 
     @property
     def stream(self) -> str:
-        """The name of the stream."""
         return self._stream
 
     def state(self) -> StreamState:

@@ -66,7 +66,6 @@ class Records:
         return f"{self.prefix}{place}.{name}" if self.is_shared else self.prefix + name
 
     def tracking_subject(self, application_name: str) -> str:
-        """The subject of an application's tracking records."""
         return self._tracking + token(application_name)
 
     def messages(self, events: Sequence[StoredEvent], message_ids: Sequence[str] | None) -> list[OutgoingMessage]:
@@ -131,7 +130,6 @@ class Records:
         return Notification(originator, 0, FOREIGN_TOPIC, message.payload, message.position)
 
     def event(self, message: LogMessage) -> StoredEvent:
-        """The event in a message of an event subject."""
         try:
             return StoredEvent(
                 originator_id=self._id(message),
@@ -143,7 +141,6 @@ class Records:
             raise _foreign(message) from error
 
     def message(self, event: StoredEvent, message_id: str, place: str = "") -> OutgoingMessage:
-        """Return the message of an event."""
         subject = self.subject(event.originator_id, place)
         headers = {
             MESSAGE_ID: message_id,
@@ -180,7 +177,6 @@ class Records:
 
 
 def event_version(message: LogMessage) -> int:
-    """The version of an event, or what a tracking record tracks."""
     try:
         return int(message.headers[VERSION])
     except (KeyError, ValueError) as error:

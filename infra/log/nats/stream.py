@@ -105,7 +105,6 @@ class PurgeReply(msgspec.Struct):
 
 
 def event_prefix(stream: str) -> str:
-    """Return the prefix of the subjects of events."""
     return f"{stream}.e."
 
 
@@ -115,7 +114,6 @@ def shared_prefix(stream: str) -> str:
 
 
 def tracking_prefix(stream: str) -> str:
-    """Return the prefix of the subjects of tracking records."""
     return f"{stream}.t."
 
 
@@ -217,7 +215,6 @@ def delete_stream(client: JetStreamClient, name: str) -> None:
 
 
 def faults(name: str, config: StreamConfig, *, may_be_shared: bool = False) -> list[str]:
-    """Return the faults of a stream's configuration, in words."""
     checks = (
         (config.retention == "limits", f"retention is {config.retention!r}, not 'limits'"),
         (config.storage == "file", f"storage is {config.storage!r}, not 'file'"),
@@ -260,7 +257,6 @@ def is_shared(name: str, config: StreamConfig) -> bool:
 
 
 def new_config(name: str, replicas: int, *, is_shared: bool = False) -> dict[str, Any]:
-    """Return the configuration of a new stream."""
     return {
         "name": name,
         "subjects": [(shared_prefix if is_shared else event_prefix)(name) + ">", tracking_prefix(name) + ">"],

@@ -63,9 +63,7 @@ class Transport(Protocol):
         """Send a request with several replies, and return those before the one with a status, and that one."""
         ...
 
-    def release(self) -> None:
-        """Let others use it."""
-        ...
+    def release(self) -> None: ...
 
 
 def status_of(headers: bytes) -> str | None:
@@ -79,7 +77,6 @@ def description_of(headers: bytes) -> str:
 
 
 def parse_headers(raw: bytes) -> dict[str, str]:
-    """Return headers by name."""
     lines = (line.partition(":") for line in raw.decode(errors="replace").split("\r\n")[1:])
     return {name: value.strip() for name, colon, value in lines if colon}
 

@@ -23,9 +23,7 @@ class StreamFollower(Protocol):
     """The follower of a stream, for a `LogWatcher`, as long as somebody waits."""
 
     @property
-    def is_running(self) -> bool:
-        """Whether it has begun, and not ended."""
-        ...
+    def is_running(self) -> bool: ...
 
     def begin(self, after: int) -> None:
         """Begin to follow above a position; anew where it follows what is above a higher one."""

@@ -99,7 +99,6 @@ class StreamWatch:
         return max(1, lowest - self._cursor + 1)
 
     def take(self, message: LogMessage) -> None:
-        """Take a message that has come."""
         self._cursor, self._largest = message.position, max(self._largest, len(message.payload) or 1)
         # Before the waiters are woken, who look for it at once.
         self.news.keep(message)

@@ -43,7 +43,6 @@ class Span(NamedTuple):
 
     @property
     def position(self) -> int:
-        """The position on the stream."""
         return self.sequence & (DELETED - 1)
 
     @property
@@ -110,7 +109,6 @@ def block_files(folder: Path) -> list[Path]:
 
 
 def subject_prefix(stream: str) -> bytes:
-    """Return the prefix of the subjects of a stream."""
     return f"{stream}.".encode()
 
 
@@ -198,7 +196,6 @@ def read_frames(raw: bytes, most: int | None = None, *, at: int = 0) -> tuple[li
 
 
 def read_block_record(raw: bytes, span: Span, *, is_intact: bool = True) -> BlockRecord | DeletedRecord:
-    """Return what a record holds."""
     if not span.is_message:
         return DeletedRecord(span.position)
     packed, _, _, subject_bytes = HEAD.unpack_from(raw, span.offset)

@@ -189,7 +189,6 @@ class EndpointRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> str:
-        """The owner in words."""
         return (
             f"process {self.owner_pid}" if self.has_our_pids else "a process in another container or on another machine"
         )
@@ -274,7 +273,6 @@ class DataDirectory:
 
     @property
     def streams(self) -> Path:
-        """The folder of each stream of the server."""
         return self.log / "jetstream" / "$G" / "streams"
 
     def stream_folders(self) -> list[Path]:

@@ -184,7 +184,6 @@ def _settle(mark: Path, directory: DataDirectory) -> None:
 
 
 def interrupted(directory: DataDirectory) -> list[Path]:
-    """The notes of erasures that were interrupted."""
     return [mark for mark in sorted(directory.path.glob(f"{MARK}*")) if _is_interrupted(mark)]
 
 

@@ -260,7 +260,6 @@ class ServerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether the child has not ended."""
         return self._child.done() and not self._exited.is_set()
 
     def stop(self) -> bool:

@@ -95,7 +95,6 @@ class _HashStates:
         self.v0[rows], self.v1[rows], self.mul0[rows], self.mul1[rows] = rest.v0, rest.v1, rest.mul0, rest.mul1
 
     def finish(self) -> Lanes:
-        """Return the hashes."""
         for _ in range(4):
             swapped = self.v0[:, [2, 3, 0, 1]]
             self.update((swapped >> _HALF) | (swapped << _HALF))

@@ -80,7 +80,6 @@ class BackupSegment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def frame_of(record: Notification) -> Frame:
-    """The frame of a stored record."""
     return Frame(record.id, str(record.originator_id), record.originator_version, record.topic, record.state)
 
 
@@ -272,7 +271,6 @@ class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
         return sum(segment.count for segment in self.segments)
 
     def describe(self, folder: Path, *, added: int = 0, erased: int = 0) -> Backup:
-        """Return a description of the backup for users."""
         return Backup(
             folder=str(folder),
             log_id=self.log_id,
@@ -368,14 +366,12 @@ class BackupFolder:
             raise _damaged(path, error) from error
 
     def write_heads(self, heads: StreamHeads) -> HeadsFile:
-        """A new file with the heads."""
         raw = msgspec.msgpack.encode(heads)
         path = self.new_file(HEADS)
         write_private(path, raw)
         return HeadsFile(file=path.name, size=len(raw), sha256=sha256(raw).hexdigest())
 
     def new_file(self, kind: str) -> Path:
-        """Return the path of a new file."""
         numbers = [int(entry.stem) for entry in self.path.iterdir() if entry.stem.isdecimal()]
         # Never one that was there: the earlier manifest may name it, and counts until the next one is published.
         return self.path / f"{max(numbers, default=0) + 1:08d}{kind}"

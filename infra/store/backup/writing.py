@@ -198,7 +198,6 @@ def forget_mark(log: EventLog, folder: str | os.PathLike[str]) -> bool:
 
 
 def mark_of(folder: Path) -> str:
-    """Return the name of the mark of a backup."""
     return f"{BACKUP_MARK}{folder.resolve()}"
 
 
@@ -217,24 +216,22 @@ class _BackupRun:
         self._follower = BackupFollower(before, {} if before is None else home.read_heads(before))
         self.added = self.erased = 0
         if before is not None:
-            self._check_same_log(before)
-
-    def _check_same_log(self, before: BackupManifest) -> None:
-        """A restored log may go on with the backup that it came from: what counts is the event at which that ends."""
-        # From a majority: a server that is behind would be taken for a log that lost its end.
-        last = self._log.settled_position(before.position)
-        there = self._log.event_at(before.position) if 0 < before.position <= last else None
-        # Restored from this backup the log has its mark, also when the event was erased since.
-        mark = None if there is not None else self._log.load_bookmark(bookmark_key(mark_of(self._home.path), 0, 0))
-        is_marked = mark is not None and (mark.position, mark.holder) == (before.position, before.hash.hex())
-        is_there = is_marked if there is None else there.hash == before.hash
-        if before.log_id != self._log.identity and before.position and not is_there:
-            msg = f"{self._home.path} has the backup of another log; give a folder of its own for each ledger"
-            raise ConfigurationError(msg)
-        if last < before.position or (there is not None and there.hash != before.hash):
-            raise LogRegressedError(last_position=last, seen_position=before.position)
-        if there is None and before.position:
-            self._follower.expect_tombstone()
+            # A restored log may go on with the backup that it came from: what counts is the event at which that
+            # ends.
+            # From a majority: a server that is behind would be taken for a log that lost its end.
+            last = self._log.settled_position(before.position)
+            there = self._log.event_at(before.position) if 0 < before.position <= last else None
+            # Restored from this backup the log has its mark, also when the event was erased since.
+            mark = None if there is not None else self._log.load_bookmark(bookmark_key(mark_of(self._home.path), 0, 0))
+            is_marked = mark is not None and (mark.position, mark.holder) == (before.position, before.hash.hex())
+            is_there = is_marked if there is None else there.hash == before.hash
+            if before.log_id != self._log.identity and before.position and not is_there:
+                msg = f"{self._home.path} has the backup of another log; give a folder of its own for each ledger"
+                raise ConfigurationError(msg)
+            if last < before.position or (there is not None and there.hash != before.hash):
+                raise LogRegressedError(last_position=last, seen_position=before.position)
+            if there is None and before.position:
+                self._follower.expect_tombstone()
 
     def copy(self, progress: Progress) -> None:
         """Read on to the end of the log, and to where deletions under way are explained."""
@@ -242,7 +239,22 @@ class _BackupRun:
         while True:
             progress(self._follower.position, target)
             if self._follower.reached < target or self._follower.rest:
-                if not self._take_page(target):
+                follower = self._follower
+                page = self._log.stored(follower.reached, PAGE_EVENTS)
+                for record in page:
+                    # The rest of a commit is read though it is behind the target: half of it is no state that the log ever had.
+                    if record.id > target and not follower.rest:
+                        break
+                    recorded = self._log.decode(record)
+                    if follower.is_foreign(recorded):
+                        continue
+                    passed = follower.passed
+                    if follower.take(record, recorded):
+                        for position in passed:
+                            self._open_writer().add(empty_frame(position))
+                        self._open_writer().add(frame_of(record))
+                        self.added += 1
+                if not bool(page):
                     msg = (
                         f"the log has given out position {target}, but its last event is at {self._follower.position}: the "
                         "events after it are lost. The backup stays as it was"
@@ -257,24 +269,6 @@ class _BackupRun:
             if now <= target:
                 raise problem
             target = now
-
-    def _take_page(self, target: int) -> bool:
-        follower = self._follower
-        page = self._log.stored(follower.reached, PAGE_EVENTS)
-        for record in page:
-            # The rest of a commit is read though it is behind the target: half of it is no state that the log ever had.
-            if record.id > target and not follower.rest:
-                break
-            recorded = self._log.decode(record)
-            if follower.is_foreign(recorded):
-                continue
-            passed = follower.passed
-            if follower.take(record, recorded):
-                for position in passed:
-                    self._open_writer().add(empty_frame(position))
-                self._open_writer().add(frame_of(record))
-                self.added += 1
-        return bool(page)
 
     def _open_writer(self) -> SegmentWriter:
         if self._writer is not None and self._writer.size >= SEGMENT_BYTES:
@@ -299,27 +293,6 @@ class _BackupRun:
     def publish(self) -> BackupManifest:
         """Remove what was deleted, and make what was written count."""
         self._close_writer()
-        self._erase()
-        follower, now = self._follower, clock_ms()
-        manifest = BackupManifest(
-            log_id=self._log.identity,
-            is_dense=self._log.is_dense,
-            position=follower.position,
-            hash=follower.hash,
-            missing=follower.missing,
-            erased=follower.erased,
-            created_at=now if self._before is None else self._before.created_at,
-            updated_at=now,
-            stream_count=len(follower.heads),
-            segments=self._segments,
-            heads=self._home.write_heads(follower.heads),
-            bookmarks=self._bookmarks,
-            quarantined=self._quarantined,
-        )
-        self._home.publish(manifest)
-        return manifest
-
-    def _erase(self) -> None:
         doomed: dict[str, list[tuple[int, int]]] = {}
         for stream, first, before in self._follower.doomed:
             doomed.setdefault(stream, []).append((first, before))
@@ -339,6 +312,24 @@ class _BackupRun:
             if rewritten is not None:
                 segments.append(rewritten)
         self._segments = segments
+        follower, now = self._follower, clock_ms()
+        manifest = BackupManifest(
+            log_id=self._log.identity,
+            is_dense=self._log.is_dense,
+            position=follower.position,
+            hash=follower.hash,
+            missing=follower.missing,
+            erased=follower.erased,
+            created_at=now if self._before is None else self._before.created_at,
+            updated_at=now,
+            stream_count=len(follower.heads),
+            segments=self._segments,
+            heads=self._home.write_heads(follower.heads),
+            bookmarks=self._bookmarks,
+            quarantined=self._quarantined,
+        )
+        self._home.publish(manifest)
+        return manifest
 
     def _without(self, segment: BackupSegment, doomed: dict[str, list[tuple[int, int]]]) -> BackupSegment | None:
         frames = list(read_segment(self._home.path, segment))

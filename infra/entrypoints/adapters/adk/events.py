@@ -60,7 +60,6 @@ class StoredEvent(NamedTuple):
         return f"{self.draft.id}:{digest}"
 
     def is_stored_as(self, message: Message) -> bool:
-        """Whether this is the event of a stored message."""
         return message.form == NAME and same_json(message.data, self.draft.data)
 
 

@@ -372,7 +372,6 @@ class LedgerSessionService(BaseSessionService):  # type: ignore[misc]  # ADK is 
         """Do nothing: every event is durable when its call returns."""
 
     async def close(self) -> None:
-        """Close a ledger that was opened by its location."""
         await in_thread(self._ledger.close)
 
     async def __aenter__(self) -> Self:

@@ -27,7 +27,6 @@ def entry_in(value: Any) -> dict[str, Any]:
 
 
 def is_bookkeeping(message: Message) -> bool:
-    """Whether a message is bookkeeping."""
     return message.name == BOOKKEEPING and message.form == NAME
 
 

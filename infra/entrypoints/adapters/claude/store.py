@@ -47,18 +47,6 @@ class EntryBatch(NamedTuple):
 
     def append(self, commit: Commit) -> None:
         """Append the entries that are not there yet, by their uuids, and describe the chat."""
-        added = self._new_lines(commit)
-        if not added:
-            return
-        messages, state = gather(added), commit.state
-        title = title_in(added, has_title=state.profile is not None and state.profile.title is not None)
-        metadata = self._described(commit, added, len(messages))
-        is_new = commit.begin(title=title, metadata=metadata)
-        Placing(commit, NAME, lines_in).append(messages)
-        if not is_new:
-            commit.describe(metadata=metadata, title=UNSET if title is None else title)
-
-    def _new_lines(self, commit: Commit) -> list[TranscriptLine]:
         chat_id = commit.state.chat_id
         named = {line.id: line for line in self.lines}
         commit.state.look_up(f"{chat_id}:{line_id}" for line_id in named if line_id[:1] != UNNAMED)
@@ -70,7 +58,16 @@ class EntryBatch(NamedTuple):
             placing = Placing(commit, NAME, lines_in)
             before = {line.id for message in placing.walk(commit.head()) for line in lines_in(message)}
             new = {line_id: line for line_id, line in new.items() if line_id not in before}
-        return list(new.values())
+        added = list(new.values())
+        if not added:
+            return
+        messages, state = gather(added), commit.state
+        title = title_in(added, has_title=state.profile is not None and state.profile.title is not None)
+        metadata = self._described(commit, added, len(messages))
+        is_new = commit.begin(title=title, metadata=metadata)
+        Placing(commit, NAME, lines_in).append(messages)
+        if not is_new:
+            commit.describe(metadata=metadata, title=UNSET if title is None else title)
 
     def _described(self, commit: Commit, added: Sequence[TranscriptLine], number: int) -> dict[str, Any]:
         metadata, state = dict(self.metadata), commit.state
@@ -114,7 +111,6 @@ class TranscriptKey(NamedTuple):
 
     @property
     def chat_id(self) -> str:
-        """The id of the chat that is made for the transcript."""
         return chat_id_of(self.project, self.session, self.subpath)
 
     @property

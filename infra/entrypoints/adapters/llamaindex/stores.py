@@ -104,7 +104,6 @@ def values(
 
 
 def count(history: History | None, status: MessageStatus | None = None) -> int:
-    """Return the number of messages of a status."""
     plain = None if history is None else _plain(history, status)
     if plain is None:
         return len(entries(history, status))
@@ -127,7 +126,6 @@ def objects_of(values: list[Any]) -> list[ChatMessage]:
 
 
 def messages_of(entries: Iterable[HistoryEntry]) -> list[ChatMessage]:
-    """Return messages of LlamaIndex for entries."""
     return objects_of([entry.value for entry in entries])
 
 
@@ -162,7 +160,6 @@ def delete(commit: Commit, index: int | None) -> ChatMessage | None:
 
 
 def clear(commit: Commit, status: MessageStatus) -> None:
-    """Hide the messages of a status."""
     commit.hide(standing for entry in entries(commit.history(), status) for standing in entry.origin)
 
 
@@ -375,7 +372,6 @@ class LedgerChatStore(Closable, BaseChatStore):
 
     @classmethod
     def class_name(cls) -> str:
-        """Return the name of the class."""
         return "LedgerChatStore"
 
     def set_messages(self, key: str, messages: list[ChatMessage]) -> None:
@@ -467,7 +463,6 @@ class LedgerAsyncChatStore(Closable, AsyncDBChatStore):
 
     @classmethod
     def class_name(cls) -> str:
-        """Return the name of the class."""
         return "LedgerAsyncChatStore"
 
     # Theirs are declared as coroutines of `async def`; these are awaited alike.

@@ -104,7 +104,6 @@ def numbered(items: Iterable[Told]) -> Iterator[tuple[int, Told]]:
 
 
 def is_user(item: Mapping[str, Any]) -> bool:
-    """Whether an item is a message of the user."""
     return item.get("role") == "user"
 
 
@@ -156,19 +155,6 @@ def tool_of(item: Mapping[str, Any]) -> str | None:
         return None
     space = item.get("namespace")
     return f"{space}.{name}" if space and space != name else str(name)
-
-
-def tool_usage(items: Iterable[Told]) -> list[tuple[str, int, int]]:
-    """Return (tool, number of calls, turn) for each tool of each turn. An output of a search counts where its call is not there."""
-    calls: Counter[tuple[int, str]] = Counter()
-    outputs: Counter[tuple[int, str]] = Counter()
-    for turn, item in numbered(items):
-        kind, tool = item.value.get("type"), tool_of(item.value)
-        if tool is not None and (kind in _CALLS or kind == f"{_SEARCH}_output"):
-            (calls if kind in _CALLS else outputs)[turn, tool] += 1
-    for called, number in outputs.items():
-        calls[called] = calls[called] or number
-    return [(tool, number, turn) for (turn, tool), number in sorted(calls.items())]
 
 
 USAGE: Final = "usage"
@@ -344,7 +330,17 @@ class SessionBranches:
 
     async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str, int, int]]:
         """Return (tool, number of calls, turn) for each tool of each turn of a branch. Costs O(branch)."""
-        return tool_usage(await self._read(branch_id))
+        # An output of a search counts where its call is not there.
+        items = await self._read(branch_id)
+        calls: Counter[tuple[int, str]] = Counter()
+        outputs: Counter[tuple[int, str]] = Counter()
+        for turn, item in numbered(items):
+            kind, tool = item.value.get("type"), tool_of(item.value)
+            if tool is not None and (kind in _CALLS or kind == f"{_SEARCH}_output"):
+                (calls if kind in _CALLS else outputs)[turn, tool] += 1
+        for called, number in outputs.items():
+            calls[called] = calls[called] or number
+        return [(tool, number, turn) for (turn, tool), number in sorted(calls.items())]
 
     async def store_run_usage(self, result: Any) -> None:
         """

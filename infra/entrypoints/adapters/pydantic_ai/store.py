@@ -74,7 +74,6 @@ def family_of(metadata: Mapping[str, Any] | None) -> str | None:
 
 
 def find_conversation(state: ChatState, conversation_id: str) -> StoredConversation | None:
-    """Return a conversation of a chat; None when the chat has none of that id."""
     if state.record is None or state.profile is None:
         return None
     own = object_at(state.profile.metadata, KEY)
@@ -294,7 +293,10 @@ class LedgerConversationStore(Closable, ConversationStore):
             MessageConflictError: An entry has the id of another message.
         """
         check_id(record.conversation_id, "conversation_id")
-        check_whole_entries(record, new_entries)
+        own = {entry.id for entry in new_entries}
+        for entry_id in (record.head_id, *(entry.parent_id for entry in new_entries)):
+            if entry_id not in own:
+                check_whole(entry_id)
         saved = _RECORDS.dump_python(record, mode="json")
         saving = ConversationSave(record.conversation_id, saved, drafts_of(new_entries), expected_revision)
         try:
@@ -335,14 +337,6 @@ class LedgerConversationStore(Closable, ConversationStore):
         if head_id is None or limit == 0:
             return []
         return await self._ledger.run(lambda ledger: _history(ledger, head_id, limit))
-
-
-def check_whole_entries(record: ConversationRecord, entries: Sequence[ConversationEntry]) -> None:
-    """Raise `InvalidValueError` when a conversation would go on in the middle of a stored message."""
-    own = {entry.id for entry in entries}
-    for entry_id in (record.head_id, *(entry.parent_id for entry in entries)):
-        if entry_id not in own:
-            check_whole(entry_id)
 
 
 def _history(ledger: Ledger, head_id: str, limit: int | None) -> list[ConversationEntry]:
@@ -539,6 +533,5 @@ def check_whole(entry_id: str | None) -> None:
 
 
 def part_number(entry_id: str) -> tuple[str, int] | None:
-    """Return the message and the number of an entry that is a part of it; None for any other."""
     message_id, mark, number = entry_id.rpartition("#")
     return (message_id, int(number)) if mark and message_id and number.isdecimal() and int(number) else None

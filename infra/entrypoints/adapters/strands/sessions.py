@@ -49,23 +49,12 @@ def draft_of(stored: SessionMessage, chat_id: str) -> NewMessage:
     return _draft(value, f"{chat_id}:{stored.message_id}:{tracked}")
 
 
-def replacement_of(stored: SessionMessage, original: Message) -> NewMessage:
-    """Return the message that takes the place of a stored one: it says what `stored` says now."""
-    value = stored.to_dict()
-    # Of a redacted message it has the new content only; the old one stays with the original.
-    if value.get("redact_message") is not None and same_json(value["message"], original.data.get("message")):
-        del value["message"]
-    told = _digest({key: value.get(key) for key in ("message", "redact_message")})
-    return _draft(value, f"{original.id}:{told}", original.parent_id)
-
-
 def is_same(message: Message, stored: SessionMessage) -> bool:
     """Whether a message that Strands wrote is this one, whenever it was made."""
     return same_json(message.data.get("message"), stored.to_dict()["message"])
 
 
 def index_in(message: Message) -> int | None:
-    """Return the index of a message that Strands wrote; None of any other."""
     return index_of(message.data) if message.form == NAME else None
 
 
@@ -262,7 +251,6 @@ class LedgerSessionRepository(Closable, SessionRepository):  # type: ignore[misc
         return self._claim(session_id, session_agent, adopts=True)
 
     def read_agent(self, session_id: str, agent_id: str, **kwargs: Any) -> SessionAgent | None:
-        """Return an agent, or None."""
         del kwargs
         chat = self._agent_chat(session_id, agent_id)
         return None if chat is None else SessionAgent.from_dict(dict(object_at(chat.metadata, _AGENT)))
@@ -338,7 +326,12 @@ class LedgerSessionRepository(Closable, SessionRepository):  # type: ignore[misc
                 msg = f"Message {session_message.message_id} does not exist"
                 raise SessionException(msg)
             created_at = str(original.data["created_at"])
-            draft = replacement_of(dataclasses.replace(session_message, created_at=created_at), original)
+            value = dataclasses.replace(session_message, created_at=created_at).to_dict()
+            # Of a redacted message it has the new content only; the old one stays with the original.
+            if value.get("redact_message") is not None and same_json(value["message"], original.data.get("message")):
+                del value["message"]
+            told = _digest({key: value.get(key) for key in ("message", "redact_message")})
+            draft = _draft(value, f"{original.id}:{told}", original.parent_id)
             if not commit.has(str(draft.id)):
                 commit.insert([draft])
             commit.annotate([original.id], replaced_by=draft.id)
@@ -431,7 +424,6 @@ class LedgerSessionRepository(Closable, SessionRepository):  # type: ignore[misc
         return chat
 
     def _agent_chat(self, session_id: str, agent_id: str) -> Chat | None:
-        """The chat of an agent, or None."""
         ledger: Ledger = self._ledger.blocking
         for sought in (session_id, chat_id(session_id, agent_id)):
             chat = ledger.get_chat(sought)

@@ -28,7 +28,6 @@ from .runs import Runs
 
 
 async def ok(call: AgentCall) -> dict[str, Any]:
-    """Say that the server is there."""
     del call
     return {"ok": True, "services": {}}
 
@@ -51,7 +50,6 @@ async def info(call: AgentCall) -> dict[str, Any]:
 
 
 async def refuse_crons(call: AgentCall) -> NoReturn:
-    """Refuse runs by the clock."""
     del call
     msg = "this server starts no runs by the clock; let cron, or whatever starts your jobs, create the run"
     raise RequestError(501, msg)
@@ -78,7 +76,6 @@ ROUTES: Final[list[Route]] = [
 
 
 def langgraph_paths(service: Service, graphs: Mapping[str, Any] | None = None) -> list[PathRoute]:
-    """Return the paths of LangGraph's API."""
     served = Graphs(service.ledger, graphs)
 
     def executes(principal: Principal, assistant_id: str) -> bool:

@@ -63,7 +63,6 @@ class Answering:
         self._texts: list[str] = []
 
     def take(self, name: str, data: Any) -> None:
-        """Take an event of a function that yields events."""
         if name == "data" and isinstance(data, dict):
             self._texts.append(str(cast("dict[str, Any]", data).get("content", "")))
 

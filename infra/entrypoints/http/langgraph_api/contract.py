@@ -37,12 +37,10 @@ class AgentCall(HttpCall):
 
     @cached_property
     def saver(self) -> LedgerSaver:
-        """The saver of the caller, bound to no assistant."""
         return self.graphs.saver(self.principal)
 
     @cached_property
     def store(self) -> LedgerBaseStore:
-        """The items of the caller."""
         return self.graphs.store(self.principal)
 
     @cached_property

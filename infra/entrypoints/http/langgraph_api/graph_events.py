@@ -67,12 +67,10 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def given(self) -> Any:
-        """The input or the command that the graph is called with."""
         return self.input if self.command is None else command_of(self.command)
 
     @property
     def graph_modes(self) -> list[str]:
-        """The modes in the words of the graph."""
         return list(dict.fromkeys(own for mode in self.modes for own in _OF_GRAPH.get(mode, (mode,))))
 
 

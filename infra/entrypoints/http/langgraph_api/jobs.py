@@ -155,7 +155,11 @@ class Job:
         # Before the last checkpoint is looked for: those of the run are gone then.
         if self.action == "rollback":
             await graphs.saver(self.principal).adelete_for_runs([run_id])
-        last = await self._last_checkpoint(graphs)
+        saver = graphs.saver(self.principal).for_namespace(namespace_of(self.run))
+        newest = await saver.aget_tuple({"configurable": {"thread_id": self.run.thread_id, "checkpoint_ns": ""}})
+        is_own = newest is not None and newest.metadata.get("run_id") == self.run.run_id
+        # A run that brings an answer may end without one of its own: where the node asks again, the state has not moved.
+        last = newest if is_own or self.resumed is not None else None
         checkpoint_id = None if last is None else last.checkpoint["id"]
         run: MessageRun | None = None
         if error is None:
@@ -221,14 +225,6 @@ class Job:
             return run
         own = (self.run.thread_id, self.run.run_id)
         return await ledger.complete_run(*own, metadata={OUTCOME: "success", CHECKPOINT: checkpoint_id})
-
-    async def _last_checkpoint(self, graphs: Graphs) -> CheckpointTuple | None:
-        """Return the last checkpoint of a run; None where it wrote none."""
-        saver = graphs.saver(self.principal).for_namespace(namespace_of(self.run))
-        newest = await saver.aget_tuple({"configurable": {"thread_id": self.run.thread_id, "checkpoint_ns": ""}})
-        is_own = newest is not None and newest.metadata.get("run_id") == self.run.run_id
-        # A run that brings an answer may end without one of its own: where the node asks again, the state has not moved.
-        return newest if is_own or self.resumed is not None else None
 
 
 class RunStoppedError(Exception):

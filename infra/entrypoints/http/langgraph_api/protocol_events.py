@@ -48,7 +48,6 @@ class Subscription(msgspec.Struct):
     since: int | None = None
 
     def fits(self, event: ProtocolEvent) -> bool:
-        """Whether it wants an event."""
         channel = event.channel
         if channel not in self.channels and not (channel.startswith("custom:") and "custom" in self.channels):
             return False

@@ -296,20 +296,17 @@ class Runs:
         runs = await ledger.run(lambda blocking: blocking.runs(thread_id, thread_id=thread_id, is_ended=False))
         return [run for run in runs if is_served(run) and not is_over(run) and namespace_of(run) == namespace]
 
-    async def _wait_for_turn(self, job: Job) -> None:
-        left_s = due_at(job.run) / 1000 - time.time()
-        if left_s > 0:
-            await asyncio.sleep(left_s)
-        # Anew each time: others come, end, or are lost with their server, and of those elsewhere there are only records.
-        while ahead := await self._ahead(job):
-            await self.wait(job.ledger, ahead[0])
-
     async def _execute(self, job: Job) -> None:
         error: BaseException | None = None
         try:
             job.is_going = job.action is None and not job.is_stopped
             if job.is_going:
-                await self._wait_for_turn(job)
+                left_s = due_at(job.run) / 1000 - time.time()
+                if left_s > 0:
+                    await asyncio.sleep(left_s)
+                # Anew each time: others come, end, or are lost with their server, and of those elsewhere there are only records.
+                while ahead := await self._ahead(job):
+                    await self.wait(job.ledger, ahead[0])
                 async with self.starting(job.run.thread_id):
                     await job.start()
                 await job.go(self.graphs)
@@ -340,7 +337,12 @@ class Runs:
                 for follow in self.after:
                     await follow(job.principal, job.ledger, job.resumed or job.run)
             if job.is_temporary:
-                await self._forget(job)
+                with anyio.move_on_after(LINGER_S):  # no longer: nothing else than the server that stops knows of it
+                    await self._service.stopping.wait()
+                thread_id = job.run.thread_id
+                with suppress(ChatledgerError):
+                    await self.graphs.saver(job.principal).adelete_thread(thread_id)
+                    await job.ledger.delete_chat(thread_id)
 
     async def delete(self, ledger: AsyncLedger, run: MessageRun) -> None:
         """Hide a run that has ended, and drop its stream. What it did stays."""
@@ -350,14 +352,6 @@ class Runs:
             with suppress(LiveConflictError, LiveStreamNotFoundError):
                 async with ledger.take_over_live(stream) as live:
                     await live.discard()
-
-    async def _forget(self, job: Job) -> None:
-        with anyio.move_on_after(LINGER_S):  # no longer: nothing else than the server that stops knows of it
-            await self._service.stopping.wait()
-        thread_id = job.run.thread_id
-        with suppress(ChatledgerError):
-            await self.graphs.saver(job.principal).adelete_thread(thread_id)
-            await job.ledger.delete_chat(thread_id)
 
     async def _watch(self) -> None:
         """End the runs that were cancelled at another server, and those whose thread was deleted, or closed to their callers."""

@@ -60,7 +60,6 @@ class StatePlace(NamedTuple):
         return configurable | {name: named[name] for name in ("checkpoint_id", "checkpoint_map") if name in named}
 
     def config(self, checkpoint: Checkpoint | None) -> RunnableConfig:
-        """Return the config for reading from the graph."""
         configurable = self.configurable(checkpoint)
         if self.assistant is not None:
             return configured(self.assistant, self.thread.thread_id, {"configurable": configurable})

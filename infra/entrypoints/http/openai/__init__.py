@@ -401,7 +401,10 @@ class _Adding:
             return item_id
         if not isinstance(own, str) or not own:
             raise RequestError(400, "the id of an item is text, and not empty", name="InvalidValueError")
-        draft = _draft_of(item, self._free_id(own))
+        # An item that was taken out of the branch is still stored, and may be added again: its message id is taken.
+        message_id = message_id_of(self._chat_id, own)
+        is_taken = self._items is not None and self._items.is_stored(message_id)
+        draft = _draft_of(item, (f"{message_id}:{uuid4().hex}" if is_taken else message_id))
         present = self._present(own)
         if present is None:
             self._drafts[own] = draft
@@ -427,13 +430,6 @@ class _Adding:
         if stored is not None:
             self._there[item_id] = stored
         return None if stored is None else stored.shown
-
-    def _free_id(self, item_id: str) -> str:
-        """A message id for an item with an id of its own."""
-        # An item that was taken out of the branch is still stored, and may be added again: its message id is taken.
-        message_id = message_id_of(self._chat_id, item_id)
-        is_taken = self._items is not None and self._items.is_stored(message_id)
-        return f"{message_id}:{uuid4().hex}" if is_taken else message_id
 
 
 def _draft_of(item: dict[str, Any], message_id: str) -> NewMessage:

@@ -30,7 +30,6 @@ Anchor = Callable[[Recorded, int, bool], None]
 
 
 def no_anchor(last: Recorded, cost: int, is_near_end: bool) -> None:  # noqa: FBT001 - `Anchor`
-    """Leave no anchor."""
     del last, cost, is_near_end
 
 
@@ -65,7 +64,24 @@ def replay_chats(
         first = min(_start(past, chat) for chat in rest)
         in_order = _last_position(point, rest) - first
         if in_order < sum(chat.event_count + _REQUEST_EVENTS for chat in rest):
-            rest = _replay_in_order(store, past, point, rest)
+            wanted = {chat.chat_id: chat for chat in rest}
+            tombstones = _tombstones(rest)
+            last = _last_position(point, rest)
+            of_point = _select(store.events(min(_start(past, chat) for chat in rest), up_to=last), point, wanted)
+            broken: set[str] = set()
+            while chunk := list(islice(of_point, _CHUNK_EVENTS)):
+                while kept := [recorded for recorded in chunk if recorded.chat_id not in broken]:
+                    try:
+                        past.apply(kept, tombstones=tombstones)
+                    except ChainIntegrityError as error:
+                        if error.chat_id is None:
+                            raise
+                        broken.add(error.chat_id)
+                    else:
+                        break
+            store.catch_up(None, RETRY_S)  # a chat that was erased while it was read is known to be deleted from now on
+            past.note_complete([chat.chat_no for chat in rest if chat.chat_id not in broken])
+            rest = [chat for chat in rest if chat.chat_id in broken]
     for chat in rest:
         try:
             following = _apply_up_to(store, past, point, chat, anchor if len(chats) == 1 else no_anchor)
@@ -151,32 +167,7 @@ def _is_living(store: StorePort, chat: ChatToReplay) -> bool:
         return snapshot.chat(chat.chat_id).chat_no == chat.chat_no
 
 
-def _replay_in_order(
-    store: StorePort, past: AsOfIndex, point: AsOfPoint, chats: Sequence[ChatToReplay]
-) -> list[ChatToReplay]:
-    """Replay chats by reading the log once. Return those whose events did not follow each other."""
-    wanted = {chat.chat_id: chat for chat in chats}
-    tombstones = _tombstones(chats)
-    last = _last_position(point, chats)
-    of_point = _select(store.events(min(_start(past, chat) for chat in chats), up_to=last), point, wanted)
-    broken: set[str] = set()
-    while chunk := list(islice(of_point, _CHUNK_EVENTS)):
-        while kept := [recorded for recorded in chunk if recorded.chat_id not in broken]:
-            try:
-                past.apply(kept, tombstones=tombstones)
-            except ChainIntegrityError as error:
-                if error.chat_id is None:
-                    raise
-                broken.add(error.chat_id)
-            else:
-                break
-    store.catch_up(None, RETRY_S)  # a chat that was erased while it was read is known to be deleted from now on
-    past.note_complete([chat.chat_no for chat in chats if chat.chat_id not in broken])
-    return [chat for chat in chats if chat.chat_id in broken]
-
-
 def _select(events: Iterable[Recorded], point: AsOfPoint, wanted: dict[str, ChatToReplay]) -> Iterator[Recorded]:
-    """Yield the events of these chats up to the point."""
     ended: set[str] = set()
     for recorded in events:
         chat = wanted.get(recorded.chat_id)
@@ -279,7 +270,6 @@ class Anchors:
         return anchor
 
     def close(self) -> None:
-        """Remove them; calling it again does nothing."""
         self._is_closed = True
         kept, self.kept = self.kept, []
         for anchor in kept:

@@ -224,7 +224,6 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
 
     @property
     def tables(self) -> Tables:
-        """The tables of that index."""
         return self._past[0].tables if self._past is not None and self._is_searched_there else self.live.tables
 
     def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
@@ -290,7 +289,6 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
         return profile.id
 
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
-        """The chat that a message belonged to, and where the message is in it."""
         located = self._look_for(message_id)
         if located is not None:
             chat = _replayed(located if isinstance(located, ChatToReplay) else located[0])
@@ -310,7 +308,6 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
     def list_chats(
         self, chats: ChatList = ALL_CHATS, *, limit: int | None = None, offset: int = 0, after: ChatCursor | None = None
     ) -> list[Chat]:
-        """A page of a list of chats."""
         listed = self._listed(chats)
         if after is not None:
             # The number tells chats of one place apart, and that of a chat never changes, so the present one serves.
@@ -321,11 +318,9 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
         return [chat for _, chat in listed[offset : None if limit is None else offset + limit]]
 
     def count_chats(self, chats: ChatList) -> int:
-        """The number of chats of a list."""
         return len(self._listed(chats))
 
     def _listed(self, chats: ChatList) -> list[tuple[bytes, Chat]]:
-        """The chats of a list, with their places in it."""
         described = ((chat_no, _replayed(then)) for chat_no, then in self._described_then(chats.user_id))
         listed = [
             (order_suffix(chats.time_of(chat), chat.id, chat_no), chat)
