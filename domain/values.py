@@ -199,11 +199,7 @@ class Message(Value, InNotebook, frozen=True, kw_only=True, omit_defaults=True, 
         """Text in one line of at most 120 characters, or the kinds of its parts; None where it is hidden or has neither."""
         if self.is_hidden:
             return None
-        # The beginning will do: a message may be of megabytes, and each append to a chat asks for its line.
-        words = self.text[: LINE_LENGTH * 10].split() or [f"[{part.get('type')}]" for part in self.parts]
-        # A lone surrogate, which no file or wire takes, is a question mark here.
-        line = " ".join(words).encode("utf-8", "replace").decode()
-        return (line if len(line) <= LINE_LENGTH else line[: LINE_LENGTH - 1] + "…") or None
+        return line_of(self.text) or line_of(" ".join([f"[{part.get('type')}]" for part in self.parts])) or None
 
     @property
     def parts(self) -> list[dict[str, Any]]:
@@ -217,6 +213,14 @@ class Message(Value, InNotebook, frozen=True, kw_only=True, omit_defaults=True, 
         own: Any = cast("dict[str, Any]", data).get("metadata") if isinstance(data, dict) else None
         own = cast("dict[str, Any]", own) if isinstance(own, dict) else {}
         return own if self.notes is None else {**own, **self.notes}
+
+
+def line_of(text: str) -> str:
+    """Return a text in one line of at most 120 characters."""
+    # The beginning will do: a message may be of megabytes, and each append to a chat asks for its line.
+    # A lone surrogate, which no file or wire takes, is a question mark here.
+    line = " ".join(text[: LINE_LENGTH * 10].split()).encode("utf-8", "replace").decode()
+    return line if len(line) <= LINE_LENGTH else line[: LINE_LENGTH - 1] + "…"
 
 
 def _without_data(message: Message) -> Message:

@@ -64,7 +64,7 @@ def decide_append(
     described = [] if chat_metadata is None else decide_update_chat(state, merged_metadata=chat_metadata)
     if not drafts:
         return described
-    if not messages or _is_stored_chain(state, messages, stored, target):
+    if not messages or (stored[messages[0].id] is not None and _is_stored_chain(state, messages, stored, target)):
         return []
     head = parent_id = target.head_message_id
     if expected_head is not UNSET and expected_head != head:

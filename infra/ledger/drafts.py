@@ -11,7 +11,6 @@ from chatledger.domain.context.messages import (
     ASSISTANT,
     USER,
     StoredCodec,
-    attribution,
     draft_of,
     fragment_of,
     from_ui_message,
@@ -205,7 +204,8 @@ def adopted(value: Any, form: str | None = None) -> Any:
 def _message(
     role: str, content: Any, message_id: str | None, metadata: Mapping[str, Any] | None = None, **speaker: Any
 ) -> Fragment:
-    origin, notes = attribution(**speaker), None if metadata is None else plain_object(metadata, "metadata")
+    origin = {name: value for name, value in speaker.items() if value is not None}
+    notes = None if metadata is None else plain_object(metadata, "metadata")
     if message_id is None and not isinstance(content, str) and is_ui_message(content):
         message_id = cast("Mapping[str, Any]", content).get("id")
     has_new_id = message_id is None

@@ -19,7 +19,7 @@ from chatledger.domain.context.summary import is_real_user_message, once_ids_of
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.log.large_data import LARGE_BYTES, take_out
 from chatledger.domain.packing import pack_message
-from chatledger.domain.values import UNEXPLAINED, Message
+from chatledger.domain.values import UNEXPLAINED, Message, line_of
 
 from ..lmdb.checksums import with_checksum, without_checksum
 from ..lmdb.environment import Transaction, drop_prefixed
@@ -392,7 +392,8 @@ class ChatWriter(IndexedChat):
         assert row is not None, "a chat has its active branch"
         line = None
         if self._last_added is not None and self._last_added[0] == row.place:
-            line = self._last_added[1].line
+            # What it says was read for the search index just now; where that lags behind, or nothing is said, the message is asked.
+            line = line_of("" if self._search is None else self._search.last_text) or self._last_added[1].line
         elif row.place is not None:
             line = self.chains.message(row.place).line
         if line is None:

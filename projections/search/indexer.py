@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from chatledger.domain.errors import CorruptStateError
-from chatledger.domain.search.fields import FIELDS, SearchField, search_texts
+from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, search_texts
 from chatledger.domain.search.tokens import LANDMARK_TERMS, PART, TOKENIZER, landmarks_of, terms_of
 from chatledger.domain.values import Message
 
@@ -124,9 +124,12 @@ class SearchWriter:
             (self._next,) = count_indexed(txn, tables, [chat_no])
         self._messages: list[tuple[bytes, bytes]] = []
         self._lengths = [0, 0, 0]
+        self.last_text = ""
+        """What the last message says; empty where it was left alone."""
 
     def add(self, message: Message, ordinal: int, place: Place) -> None:
         """Take the next message in, which is at that place of the chains."""
+        self.last_text = ""
         # A message is taken in only behind the last one of its chat that was, so that a count says which are there.
         if not self._is_current or (self._next is not None and ordinal != self._next):
             if not self._is_behind:
@@ -139,6 +142,7 @@ class SearchWriter:
         body = ""
         # What stands in the place of redacted content is not searched: segments could not take its words in afterwards.
         texts = search_texts(message.form, message.data, message.name) if message.redacted is None else {}
+        self.last_text = texts.get(TEXT, "")
         for field, text in texts.items():
             of_field = terms_of(text)
             if len(of_field) > LANDMARK_TERMS:
