@@ -64,6 +64,7 @@ class Embedder:
             end = snapshot.state.position
             chats = _changed(snapshot, before, end) if before < end else []
         for batch in self._batches(chats):
+            # One batch a write: what the function returned is there when the next call fails, or the process ends.
             self._take_in(batch)
             if self._is_over():
                 return before
@@ -119,6 +120,7 @@ class Embedder:
             self._tries += 1
             if self._tries < _TRIES or len(batch) == 1:
                 raise
+            # A text that the function never takes would hold back its batch, and with it all that follows.
             pieces = self._one_by_one(batch)
         self._tries = 0
         return [Taken(*text[:-1], vectors) for text, vectors in zip(batch, pieces, strict=True)]
@@ -142,6 +144,7 @@ class Embedder:
 
     def _vectors_of(self, pieces: Sequence[Sequence[str]]) -> list[list[EmbeddedPiece] | None]:
         """Return the vectors of the pieces of each text: those of known pieces as they are, the others from the function."""
+        # By their text: a fork of a chat has the same messages again, and each call of the function costs time or money.
         named = {piece_digest(piece): piece for of_text in pieces for piece in of_text}
         vectors = read(self.vectors, lambda txn: self.vectors.known(txn, named))
         missing = [digest for digest in named if digest not in vectors]
@@ -208,6 +211,7 @@ def reconcile(index: Index, vectors: VectorIndex, dimensions: int) -> None:
 
 def _changed(snapshot: "Snapshot", after: int, until: int) -> list[int]:
     """Return the chats that may lack vectors, the last changed first."""
+    # To list the streams of many events takes longer than to ask each chat how many vectors it has.
     if not after or until - after > _FAR:
         return snapshot.chat_nos()
     return sorted(streams_between(snapshot.txn, snapshot.tables, after, until), reverse=True)

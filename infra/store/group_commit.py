@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from typing import Any, Final, NamedTuple
 
-from chatledger.domain.chat.events import Body, Recorded
+from chatledger.domain.chat.events import Body, MessagesAppended, Recorded
 from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import (
     ChatledgerError,
@@ -104,8 +104,12 @@ class Command(NamedTuple):
                 if known is not None:
                     return Decided(position, known=known)
             now = max(clock_ms(), head.occurred_at)  # clocks go back, a chat's events do not
+            bodies = self.decide(state, now)
+            # Messages that come to what is there take nothing away, and begin nothing that a hold would mark.
+            if state.record is None or any(type(body) is not MessagesAppended for body in bodies):
+                bodies = under_holds(snapshot, state, self.key, bodies)
             encoded = encode_events(
-                under_holds(snapshot, state, self.key, self.decide(state, now)),
+                bodies,
                 stream_id=self.stream,
                 version=head.version,
                 previous_hash=head.hash,

@@ -486,6 +486,7 @@ class Store:
         self._closing.set()
         if self._witness is not None:
             self._witness.stop()
+        # First the log: the thread that writes may wait for its answer, and is waited for next. The index goes last, as all of them read it.
         self.log.close()
         self._commits.close()
         follower = getattr(self, "_follower", None)

@@ -87,11 +87,13 @@ class VectorFolders:
             try:
                 vectors = _open_folder(self._root / key)
             except CorruptStateError as error:
+                # They can be computed anew, so damage costs time, and never keeps a ledger from opening.
                 _logger.warning("vectors are dropped, and computed anew: %s", error)
                 shutil.rmtree(self._root / key, ignore_errors=True)
                 return None
             with vectors.reading() as txn:
                 about = vectors.about(txn)
+            # Chats go by numbers here: those of another log, in whose place this one stands, would be taken for chats of this one.
             if about is None or about.identity != self._identity:
                 vectors.close()
                 shutil.rmtree(self._root / key, ignore_errors=True)

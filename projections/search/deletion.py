@@ -18,12 +18,16 @@ from .manifest import (
     SearchManifest,
     SegmentMerge,
     Totals,
+    WaitingMessage,
+    add_rows,
     manifest_of,
+    messages_in,
+    packed,
     put_manifest,
     put_totals,
+    rows_of,
     totals_of,
 )
-from .waiting import WaitingMessage, add_rows, messages_in, packed, rows_of
 
 if TYPE_CHECKING:
     from .documents import SegmentDocuments

@@ -20,8 +20,21 @@ from ..lmdb.keys import number
 from ..lmdb.tables import Tables
 from ..versioned.lists import record_at, searched_at
 from .deletion import forget_chat, forget_terms
-from .manifest import LANDMARKS, SearchManifest, Totals, manifest_of, put_manifest, put_totals, totals_of, u32
-from .waiting import WaitingMessage, add_rows, messages_in, packed, rows_of
+from .manifest import (
+    LANDMARKS,
+    SearchManifest,
+    Totals,
+    WaitingMessage,
+    add_rows,
+    manifest_of,
+    messages_in,
+    packed,
+    put_manifest,
+    put_totals,
+    rows_of,
+    totals_of,
+    u32,
+)
 
 VERSION: Final = b"4/" + TOKENIZER
 """Changes whenever rows, keys or terms do; a search index of another version is built anew."""
@@ -125,7 +138,7 @@ class SearchWriter:
         self._messages: list[tuple[bytes, bytes]] = []
         self._lengths = [0, 0, 0]
         self.last_text = ""
-        """What the last message says; empty where it was left alone."""
+        """The text of the last message; empty where it was left alone."""
 
     def add(self, message: Message, ordinal: int, place: Place) -> None:
         """Take the next message in, which is at that place of the chains."""

@@ -93,6 +93,7 @@ class SegmentPart(DocumentFacts):
         count = block.count_at(place)
         if not block.has_one_term:
             return count
+        # The term goes on in the blocks that follow: it is taken to be as frequent there as up to the end of this one.
         return count * self._stored.segment.documents // (document_of(key) + 1)
 
     def pieces(self, term: bytes, *, is_prefix: bool, near: "Numbers | None" = None) -> list[PostingsPiece]:
@@ -204,6 +205,7 @@ class SeveralParts(DocumentFacts):
         self._parts, self._bases = parts, np.array([part.base for part in parts], dtype=np.uint32)
 
     def _split(self, documents: "Numbers") -> "list[tuple[Part, slice, Numbers]]":
+        # Costs more than most questions: a search of one segment asks it without this class.
         bounds = [*documents.searchsorted(self._bases).tolist(), len(documents)]
         return [
             (part, slice(first, last), documents[first:last] - np.uint32(part.base))

@@ -22,11 +22,10 @@ from .documents import (
     DocumentDirectory,
     Documents,
 )
-from .manifest import PENDING, Totals, manifest_of, put_manifest
+from .manifest import PENDING, Totals, WaitingRow, manifest_of, put_manifest, rows_of
 from .merging import plan
 from .postings import DOCUMENT_SHIFT, Postings, invert, is_first, spread
 from .segments import pack_segment, write_segment
-from .waiting import WaitingRow, rows_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

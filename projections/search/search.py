@@ -290,6 +290,7 @@ def facts(scope: Scope, question: SearchQuestion) -> list[HitFacts]:
     """Return facts of the best hits; those that the index does not have yet are left out."""
 
     def told(best: BestDocuments) -> list[HitFacts]:
+        # Columns are read by ascending documents; the hits come by rank.
         order: list[int] = best.documents.argsort().tolist()
         ascending = best.documents[order]
         roles, times = best.evaluation.facts.roles(ascending), best.evaluation.facts.times(ascending).tolist()

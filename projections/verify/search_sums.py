@@ -29,11 +29,10 @@ from ..search.documents import (
     check_documents,
 )
 from ..search.indexer import is_behind, is_current, message_count
-from ..search.manifest import SearchSegment, manifest_of, segment_key, totals_of
+from ..search.manifest import SearchSegment, check_rows, manifest_of, rows_of, segment_key, totals_of
 from ..search.pending import WaitingMessages
 from ..search.postings import Postings
 from ..search.segments import document_of, term_of
-from ..search.waiting import check_rows, rows_of
 from ..versioned.lists import searched_values
 
 if TYPE_CHECKING:

@@ -123,6 +123,7 @@ class Records:
             raise _foreign(message) from error
 
     def _foreign(self, message: LogMessage) -> Notification:
+        # Whose subject it is on counts although it is no event: that stream is refused, and no other.
         originator: UUID | str = ""
         if message.subject.startswith(self.prefix):
             with contextlib.suppress(DataError):

@@ -101,6 +101,7 @@ def list_newest(ledger: Ledger, assistants: Assistants) -> Iterator[KnownThread]
             chat, info = read_thread_record(ledger, thread_id)
         except ChatledgerError:  # it is in quarantine, and cannot be read
             continue
+        # It may have been deleted since the page of the list was read.
         if chat is not None or info is not None:
             yield _known(chat, info, assistants, graphs)
 

@@ -58,6 +58,7 @@ def _is_within(namespace: Sequence[str], prefix: Sequence[str], depth: int | Non
     if len(prefix) > len(namespace) or (depth is not None and len(namespace) - len(prefix) > depth):
         return False
     return all(
+        # A name without an id, such as `review`, stands for all calls of that node: `review:1a2b`.
         own == wanted or (":" not in wanted and own.partition(":")[0] == wanted)
         for own, wanted in zip(namespace, prefix, strict=False)
     )

@@ -35,6 +35,7 @@ CHECKPOINT: Final = "run:checkpoint"
 """The last checkpoint of a run that brings an answer: an agent remembers it as that of the run that asked, which has it in its record."""
 _PREFIX: Final = "run:"
 _KWARGS_BYTES: Final = 64 * 1024
+# A run that waits for an answer has ended for LangGraph's clients, which bring the answer with another run.
 _STATUSES: Final = {
     "pending": "pending",
     "running": "running",

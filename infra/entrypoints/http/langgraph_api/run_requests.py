@@ -90,6 +90,7 @@ class NewRun(msgspec.Struct, kw_only=True):
             "checkpoint_id": self.checkpoint_id,
             "stream_mode": list(self.modes),
             "subgraphs": bool(self.stream_subgraphs),
+            # Whatever was asked: the events of each run are stored, and can be followed again from any of them.
             "resumable": True,
             "interrupt_before": self.interrupt_before,
             "interrupt_after": self.interrupt_after,
