@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from chatledger.domain.draw.escaping import escaped, short_id
-from chatledger.domain.search.embedding import MODES
+from chatledger.domain.search.embedding import MODES, Embedding, SearchMode
 from chatledger.domain.search.fields import FIELDS, TEXT
 from chatledger.domain.values import HitPlace, SearchHit, SearchHits
 
@@ -122,14 +122,7 @@ def search_command(
         click.get_current_context().fail("--branch is one of a chat; give --chat too")
     page = _Page(settings, " ".join(words), offset, DEFAULT_LIMIT if limit is None else limit)
     is_of_agents = thread_id is not None or filters["where"] not in {"all", "chats"}
-    mode = filters["mode"]
-    if mode != "words" and is_of_agents:
-        msg = "--thread goes with --mode words: messages of agents are not searched by meaning"
-        click.get_current_context().fail(msg)
-    if mode != "words" and embed is None:
-        msg = f"--mode {mode} needs --embed MODULE:NAME, the embedding that the ledger is opened with elsewhere"
-        click.get_current_context().fail(msg)
-    embedding = None if embed is None else embedding_named(embed)
+    embedding = _embedding(filters["mode"], embed, is_of_agents=is_of_agents)
     with ledger_at(settings, is_read=True) as ledger:
         if chat_id is not None:
             require_chat(ledger, chat_id)
