@@ -62,7 +62,7 @@ _file_option = click.option(
     "--mcp-allow-write",
     "mcp_can_write",
     is_flag=True,
-    help="Let assistants append, fork, set checkpoints and annotate over MCP.",
+    help="Let assistants append, fork, merge, set checkpoints and annotate over MCP.",
 )
 @click.option("--workers", default=1, show_default=True, type=WholeNumber(1, 256), help="How many processes answer.")
 @click.option(
@@ -209,7 +209,9 @@ def explore_command(settings: GlobalOptions, *, place: str | None, port: int | N
 @click.command("mcp")
 @location_option()
 @as_user_option
-@click.option("--allow-write", is_flag=True, help="Let the assistant append, fork, set checkpoints and annotate.")
+@click.option(
+    "--allow-write", is_flag=True, help="Let the assistant append, fork, merge, set checkpoints and annotate."
+)
 @kept_option
 @click.pass_obj
 def mcp_command(settings: GlobalOptions, *, allow_write: bool) -> None:

@@ -90,7 +90,7 @@ def create_app(
         enable: What to serve, of `api`, `openai`, `langgraph`, `ai`, `mcp` and `explorer`; all that is installed when None.
         graphs: The graphs that LangGraph's clients find here, by name: graphs, compiled or not, or functions that make them.
         anchor_key: The Ed25519 private key that signs anchors: the path of a PEM file, or its bytes. Without it none are made.
-        mcp_can_write: Whether assistants may append, fork, set checkpoints, annotate, and choose members over MCP.
+        mcp_can_write: Whether assistants may append, fork, merge, set checkpoints, annotate, and choose members over MCP.
         limits: Limits of one user.
         cors: The origins whose pages may use this server, such as `https://chat.example.org`; `*` for all.
         hosts: The names by which the server may be called where nobody has to authenticate; any when None.

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, get_type_hints
 import msgspec
 
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.values import MemberRole, NewMessage
+from chatledger.domain.values import MAIN, MemberRole, NewMessage
 
 from ...ledger.ledger import Ledger
 from .answers import (
@@ -159,6 +159,21 @@ def fork(
     return show_branch(ledger.fork(conversation, message, activate=activate))
 
 
+def merge(
+    ledger: Ledger,
+    *,
+    conversation: ChatId,
+    branch: Annotated[str, msgspec.Meta(description="The branch that came to something.")],
+    summary: Annotated[
+        str, msgspec.Meta(min_length=1, description="What it came to, for whoever reads the other branch.")
+    ],
+    into: Annotated[str, msgspec.Meta(description="The branch that goes on with the summary.")] = MAIN,
+) -> AppendedMessages:
+    """Merge a branch into another one: a summary is appended there, which names what it sums up. Nothing where that is merged already."""
+    merged = ledger.merge(conversation, branch, into, summary=summary)
+    return AppendedMessages(messages=[show_message(message, each=200) for message in merged.messages])
+
+
 def checkpoint(
     ledger: Ledger,
     *,
@@ -204,6 +219,7 @@ def remove_member(
 WRITING: Final[list[Tool]] = [
     Tool(append, "Append messages", is_writing=True, is_idempotent=False),
     Tool(fork, "Begin a branch", is_writing=True, is_idempotent=False),
+    Tool(merge, "Merge a branch", is_writing=True),
     Tool(checkpoint, "Name a message", is_writing=True, is_destructive=True),
     Tool(annotate, "Annotate a message", is_writing=True, is_destructive=True),
     Tool(set_member, "Let a user in", is_writing=True, is_destructive=True),

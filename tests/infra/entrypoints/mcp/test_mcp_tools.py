@@ -32,7 +32,7 @@ READ_TOOLS = {
     "history",
     "list_members",
 }
-WRITE_TOOLS = {"append", "fork", "checkpoint", "annotate", "set_member", "remove_member"}
+WRITE_TOOLS = {"append", "fork", "merge", "checkpoint", "annotate", "set_member", "remove_member"}
 
 
 @pytest.fixture
@@ -154,6 +154,9 @@ async def test_an_assistant_writes(url: str) -> None:
         turns = [{"role": "user", "text": "Or to the lakes?", "id": "l2"}]
         arguments = {"conversation": "trip", "branch": made["name"], "messages": turns}
         stored, again = [await call(client, "append", **arguments, expected_head=head) for head in ("m1", "l2")]
+        other = await call(client, "fork", conversation="trip", message="m1")
+        merging = {"conversation": "trip", "branch": made["name"], "into": other["name"], "summary": "The lakes it is."}
+        merged, nothing = [await call(client, "merge", **merging) for _ in range(2)]
         named = await call(client, "checkpoint", conversation="trip", name="lakes", message="l2")
         await call(client, "annotate", conversation="trip", message="l2", metadata={"mood": "good"})
         note = await call(client, "annotate", conversation="trip", message="l2", metadata={"size": 1})
@@ -161,6 +164,10 @@ async def test_an_assistant_writes(url: str) -> None:
         event = (await call(client, "history", conversation="trip"))["events"][-1]
 
     assert stored == again
+    assert ([message["text"] for message in merged["messages"]], nothing["messages"]) == (
+        [f"Summary of branch {made['name']}:\n\nThe lakes it is."],
+        [],
+    )
     assert (made["is_active"], named["message"]) == (False, "l2")
     assert note["metadata"] == {"mood": "good", "size": 1}
     assert (read["messages"][-1]["text"], read["messages"][-1]["note"]) == ("Or to the lakes?", note["metadata"])
@@ -208,8 +215,12 @@ OF_BOB: dict[str, dict[str, Any]] = {
     "diff": {"a": "b0", "b": "b0"},
     "read_as_of": {"conversation": "bobs", "time": "2999-01-01"},
     "history": {"conversation": "bobs"},
+    "list_members": {"conversation": "bobs"},
     "append": {"conversation": "bobs", "messages": [{"role": "user", "text": "x"}]},
     "fork": {"conversation": "bobs", "message": "b0"},
+    "merge": {"conversation": "bobs", "branch": "main-v2", "summary": "x"},
+    "set_member": {"conversation": "bobs", "user": "ann", "role": "reader"},
+    "remove_member": {"conversation": "bobs", "user": "ann"},
     "checkpoint": {"conversation": "bobs", "name": "x", "message": "b0"},
     "annotate": {"conversation": "bobs", "message": "b0", "metadata": {"x": 1}},
     "list_conversations": {"user": "bob"},
