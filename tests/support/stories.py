@@ -22,6 +22,7 @@ from chatledger.domain.chat.decide_chats import decide_create_chat, decide_delet
 from chatledger.domain.chat.decide_messages import decide_add_messages, decide_append
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.members import ROLES, decide_remove_member, decide_set_member
+from chatledger.domain.chat.merging import PlannedMerge, decide_merge, merged_up_to
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.chat.runs import MessageRun, RegenerationRecord
 from chatledger.domain.chat.state import stream_head
@@ -78,7 +79,7 @@ Command = tuple[str, int, int, int]
 KINDS = (
     *("append",) * 6,
     *("add",) * 3,
-    *("fork", "branch", "activate", "move") * 2,
+    *("fork", "branch", "activate", "move", "merge") * 2,
     *("checkpoint", "drop", "update", "delete"),
     *("rename", "unbranch", "show", "join", "leave"),
 )
@@ -185,6 +186,19 @@ class Story:
             new_id = self.new_id("b")
             activate = c % 2 == 0
             return decide_fork(chat, target, activate=activate, branch_id=new_id, created_at=self.time, base=branch)
+        if kind == "merge":
+            source = branches[b % len(branches)].head_message_id
+            if source is None:
+                return []
+            merge = PlannedMerge(
+                id=self.new_id("merge"),
+                source_head=source,
+                into=branch,
+                how="rebase" if c % 2 else "summary",
+                summary=user(self.new_id(), "so it was"),
+                summed_up_behind=merged_up_to(chat, source, branches[a % len(branches)].head_message_id),
+            )
+            return decide_merge(chat, self.time, merge)
         if kind == "activate":
             return decide_activate(chat, branch)
         if kind == "move":
