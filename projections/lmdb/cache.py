@@ -116,6 +116,7 @@ class Caches:
         lists: The digests of all elements of a list of agents, by the digest of the list, which stands for just these and so for ever.
         rows: Rows and lanes of the chats that were drawn, by the number of the chat. Written under `rows_lock`.
         flushed: How many segments of the search index this process wrote since it last looked whether they are too many.
+        is_segment_due: Whether so many messages wait, in this transaction or an earlier one of this process, that they are to become a segment.
         sink: Where messages go that are added while the whole index is built.
     """
 
@@ -126,4 +127,5 @@ class Caches:
         self.rows: Remembered[int, Any] = Remembered(_ROWS_BYTES)
         self.rows_lock = threading.Lock()
         self.flushed = 0
+        self.is_segment_due = False
         self.sink: MessageSink | None = None

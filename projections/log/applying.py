@@ -262,7 +262,8 @@ class EventBatch:
         # Last, and by writers of their own: those of the threads have what stood before in memory.
         for thread_id in sorted({thread_id for chat in chats for thread_id in chat.threads_with_runs}):
             VersionedWriter(self._tables, self._txn, THREADS.stream_of(thread_id)).flush()
-        settle(self._txn, self._tables)
+        if self._tables.caches.is_segment_due:
+            settle(self._txn, self._tables)
         put_entries(self._txn, self._tables, self.entries)
 
 

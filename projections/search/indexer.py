@@ -183,12 +183,16 @@ class SearchWriter:
             next_row=next_row,
         )
         put_totals(self._txn, self._tables, totals)
+        if totals.pending >= FLUSH_MESSAGES or totals.pending_bytes >= FLUSH_BYTES:
+            # Noted, not done: the other chats of this transaction go into the same segment.
+            self._tables.caches.is_segment_due = True
         self._messages, self._lengths = [], [0, 0, 0]
 
 
 def settle(txn: Transaction, tables: Tables) -> None:
     """Make a segment of the messages that wait where they are enough: one of all that a transaction wrote, of however many chats."""
     totals = totals_of(txn, tables)
+    tables.caches.is_segment_due = False
     if totals.pending >= FLUSH_MESSAGES or totals.pending_bytes >= FLUSH_BYTES:
         # NumPy takes a tenth of a second to import: only for those who write much.
         from .pending import flush
