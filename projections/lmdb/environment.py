@@ -14,7 +14,7 @@ from chatledger.domain.errors import ConfigurationError, CorruptStateError, Ledg
 from ..operating_system import OPEN_FLAGS, lock_file, read_at, write_at
 from .keys import number, to_number
 from .page_check import IS_KNOWN_LAYOUT, find_damage
-from .system_errors import explained, system_errors, unusable
+from .system_errors import explained, reason_of, system_errors, unusable
 
 T = TypeVar("T")
 
@@ -370,7 +370,7 @@ def make_folder(path: Path) -> None:
                 folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         msg = f"the folder {path} cannot be used"
-        raise explained(error, msg) or ConfigurationError(f"{msg}: {error}") from error
+        raise explained(error, msg) or ConfigurationError(f"{msg}: {reason_of(error)}") from error
 
 
 def check_path(path: Path) -> Path:

@@ -20,6 +20,11 @@ SystemRefusal: Final = (OSError, lmdb.Error, ImportError)
 """The errors that a refusal of the operating system may raise; a module is imported when it is needed first, from a file."""
 
 
+def reason_of(error: OSError) -> str:
+    """What the operating system says, and of which file."""
+    return ": ".join(str(part) for part in (error.strerror or error, error.filename) if part)
+
+
 def explained(error: BaseException, doing: str) -> ChatledgerError | None:
     """
     The error that says what the operating system refused; None when it was something else.

@@ -163,7 +163,9 @@ class LedgerGroup(click.Group):
         except OSError as error:
             # Above all what is printed: a full disk, a terminal that went away.
             _forget_stdout()
-            code = _fail(str(error), FAILED)
+            from chatledger.projections.lmdb.system_errors import reason_of
+
+            code = _fail(reason_of(error), FAILED)
         code = code if isinstance(code, int) else OK
         if standalone_mode:
             sys.exit(code)

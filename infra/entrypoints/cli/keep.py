@@ -19,7 +19,7 @@ from typing import Any, Final
 import click
 
 from chatledger.domain.chat.lines import bytes_of, value_of, values_in
-from chatledger.domain.errors import ConfigurationError, NotFoundError
+from chatledger.domain.errors import ConfigurationError, InvalidValueError, NotFoundError
 from chatledger.domain.forms.plain import text_at
 from chatledger.domain.values import Chat, Message
 
@@ -307,7 +307,8 @@ def session_named(ledger: Ledger, name: str) -> Chat:
     chat = ledger.get_chat(name)
     if chat is not None:
         return chat
-    chats = [chat for chat in ledger.list_chats() if str((chat.metadata or {}).get("session", "")).startswith(name)]
+    sessions = (chat for chat in ledger.list_chats() if "session" in (chat.metadata or {}))
+    chats = [chat for chat in sessions if str((chat.metadata or {})["session"]).startswith(name)]
     main = [chat for chat in chats if "parent" not in (chat.metadata or {})] or chats
     if len({(chat.metadata or {})["session"] for chat in main}) == 1:
         # Gemini CLI begins a file for each process that goes on with a session, and leaves some without a turn.
@@ -352,7 +353,10 @@ def resume_command(
     with _kept_ledger(settings) as ledger:
         chat = session_named(ledger, name)
         told = chat.metadata or {}
-        agent = agent_named(target or str(told.get("agent", "")))
+        if target is None and "agent" not in told:
+            msg = f"chat {chat.id!r} comes from no coding agent: say which is to go on, with --in"
+            raise InvalidValueError(msg)
+        agent = agent_named(target or str(told["agent"]))
         chain = whole_chain(ledger, chat)
     if message_id is not None:
         places = [number for number, message in enumerate(chain) if message.id.endswith(message_id)]

@@ -126,6 +126,8 @@ _ON_THE_COMMAND_LINE: Final = tuple(
         (r"files_only=True, (?=--files-only)", ""),
         (r"chatledger\.open\(.*\), or (\w+) for the command line", r"\1 in the environment"),
         (r"chatledger\.Encryption\.new_key\(\)", "'openssl rand -base64 32'"),
+        (r"^keep_days must be (.*), or None for ever,", r"--days must be \1,"),
+        (r"^(thread|user|chat|message)_id must", r"the id of a \1 must"),
         # There is no option for an index elsewhere.
         (r"; or keep the index on a volume .*index_at_rest='plain'\)", ""),
     )

@@ -26,10 +26,11 @@ def write_project(folder: Path, template: str) -> list[Path]:
     """
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            msg = f"{folder} is not empty; name a folder that is not there yet"
+            msg = f"{folder} is there already, and not an empty folder; name one that is not there yet"
             raise ConfigurationError(msg)
-        folder.mkdir(parents=True, exist_ok=True)
         name = folder.resolve().name
+        name.encode()
+        folder.mkdir(parents=True, exist_ok=True)
         texts = {
             file.name.removesuffix(_SUFFIX): file.read_text("utf-8").replace("{{name}}", name)
             for file in (files(__name__) / template).iterdir()
@@ -41,5 +42,8 @@ def write_project(folder: Path, template: str) -> list[Path]:
                 file.write(text)
     except OSError as error:
         msg = f"{folder} cannot be written: {error.strerror or error}"
+        raise ConfigurationError(msg) from error
+    except UnicodeEncodeError as error:
+        msg = f"the name {str(folder)!r} is not UTF-8; give another one"
         raise ConfigurationError(msg) from error
     return written

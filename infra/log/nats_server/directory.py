@@ -25,7 +25,7 @@ import msgspec
 
 from chatledger.domain.errors import DECODE_ERRORS, ConfigurationError, LogUnavailableError, UnsupportedFormatError
 from chatledger.projections.lmdb.environment import absolute_path, check_path, make_folder
-from chatledger.projections.lmdb.system_errors import explained
+from chatledger.projections.lmdb.system_errors import explained, reason_of
 from chatledger.projections.operating_system import (
     HAS_EMBEDDED_SERVER,
     OPEN_FLAGS,
@@ -65,7 +65,7 @@ class OwnerLock:
             lock = cls(os.open(path, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o600))
         except OSError as error:
             msg = f"the lock {path} cannot be opened"
-            raise explained(error, msg) or ConfigurationError(f"{msg}: {error}") from error
+            raise explained(error, msg) or ConfigurationError(f"{msg}: {reason_of(error)}") from error
         try:
             lock_file(lock.descriptor)
             # A lock on a file that was deleted meanwhile excludes nobody.
@@ -426,7 +426,7 @@ class DataDirectory:
             yield
         except OSError as error:
             msg = f"the data directory {self.path} cannot be used"
-            raise explained(error, msg) or ConfigurationError(f"{msg}: {error}") from error
+            raise explained(error, msg) or ConfigurationError(f"{msg}: {reason_of(error)}") from error
 
 
 def write_private(path: Path, content: bytes, *, is_synced: bool = True) -> None:

@@ -146,7 +146,7 @@ def location_text(options: OpenOptions) -> str:
     location = options.location
     text = os.fspath(location) if isinstance(location, str | os.PathLike) else ""
     if not text:
-        msg = "the location must be text: give the path of a directory, or see chatledger.open for other places"
+        msg = "the location must be the path of a directory, or another place such as sqlite:///chats.db; this is no text, or an empty one"
         raise ConfigurationError(msg)
     return text
 

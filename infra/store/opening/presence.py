@@ -1,6 +1,7 @@
 """Whether there is a ledger at a location, without making one."""
 
 import contextlib
+import re
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
@@ -103,7 +104,8 @@ def _is_alchemy_ledger(location: str) -> bool:
         with contextlib.closing(database):
             return database.has_tables()
     except OperationalError as error:
-        msg = f"the database cannot be used: {' '.join(str(error).split()).rstrip('.?')}. Start it, or correct the location"
+        said = re.sub(r"Is the server running[^?]*\?", "", str(error))
+        msg = f"the database cannot be used: {' '.join(said.split()).rstrip('.')}. Start it, or correct the location"
         raise LogUnavailableError(msg) from error
     except (PersistenceError, ConfigurationError):  # opening it says more
         return True

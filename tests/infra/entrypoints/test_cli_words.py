@@ -74,3 +74,26 @@ def test_what_a_cluster_answers(error: Exception, advice: str, capsys: pytest.Ca
     message = capsys.readouterr().err
     assert advice in message
     assert not is_of_python(message)
+
+
+def test_what_the_system_refuses_is_said_without_its_numbers(tmp_path: Path) -> None:
+    """A folder of others, and a place below a file."""
+    (tmp_path / "file").touch()
+
+    message = fails(1, "demo", at=tmp_path / "file" / "data")
+
+    assert message == f"the folder {tmp_path / 'file' / 'data'} cannot be used: File exists: {tmp_path / 'file'}"
+
+
+def test_a_rule_is_told_in_options(samples: Path) -> None:
+    message = fails(1, "retention", "set", "old", "--days", "-1", at=samples)
+
+    assert message == "--days must be a number of days above 0 and up to 36,600, not -1.0"
+
+
+def test_only_sessions_of_coding_agents_are_gone_on_with(samples: Path) -> None:
+    """Other chats of a ledger are none, whatever is asked for."""
+    assert fails(1, "resume", "", at=samples) == "no session '' is kept; 'chatledger sessions' lists them"
+    assert fails(1, "resume", "riga", at=samples).endswith(
+        "comes from no coding agent: say which is to go on, with --in"
+    )

@@ -61,8 +61,17 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "app.py").write_text("mine")
     for place in (tmp_path / "mine", tmp_path / "mine" / "app.py"):
-        assert fails(1, "new", place) == f"{place} is not empty; name a folder that is not there yet"
+        assert (
+            fails(1, "new", place)
+            == f"{place} is there already, and not an empty folder; name one that is not there yet"
+        )
     assert [path.read_text() for path in (tmp_path / "mine").iterdir()] == ["mine"]
+
+
+def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
+    """Bytes of another encoding in the arguments become half characters."""
+    assert "is not UTF-8; give another one" in fails(1, "new", tmp_path / "\udcff")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_backend_is_that_of_the_how_to(tmp_path: Path) -> None:
