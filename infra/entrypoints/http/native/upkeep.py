@@ -18,6 +18,7 @@ from chatledger.domain.errors import (
     CorruptStateError,
     InvalidValueError,
     MessageNotFoundError,
+    NotFoundError,
     WrongChatError,
 )
 from chatledger.domain.legal_hold import HoldKind, LegalHold
@@ -355,7 +356,7 @@ ROUTES: Final = {
         Route("DELETE", "/users/{user_id}", erase_user, scope="admin"),
         Route("GET", "/users/{user_id}/export", export_user, scope="admin", media_type=LINES, has_moment=False),
         Route("GET", "/holds", list_holds, scope="admin", has_moment=False),
-        Route("POST", "/holds", put_hold, scope="admin"),
+        Route("POST", "/holds", put_hold, scope="admin", raises=(NotFoundError,)),
         Route("DELETE", "/holds", release_hold, scope="admin"),
         Route("GET", "/retention", list_retention, scope="admin", has_moment=False),
         Route("PUT", "/retention/{name}", set_retention, scope="admin"),
