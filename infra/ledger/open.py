@@ -1,14 +1,13 @@
 """Opening a ledger."""
 
 import inspect
-import os
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial, wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ..store.opening import DEFAULT_LOCATION
-from ..store.opening.locations import open_shared
+from ..store.opening.locations import location_text, open_shared
 from ..store.opening.nats_locations import without_secrets
 from ..store.opening.options import OpenOptions
 
@@ -29,6 +28,9 @@ def _taking(options: Callable[P, OpenOptions]) -> Callable[[Callable[[OpenOption
     def decorate(work: Callable[[OpenOptions], T]) -> Callable[P, T]:
         @wraps(work)
         def opened(*args: P.args, **kwargs: P.kwargs) -> T:
+            if len(args) > 1:
+                msg = f"chatledger.{work.__name__} takes the location alone without a name, and all else by its name"
+                raise TypeError(msg)
             for name in kwargs.keys() - arguments.parameters.keys():
                 near = get_close_matches(name, arguments.parameters, n=1)
                 msg = f"chatledger.{work.__name__} has no option {name!r}" + "".join(
@@ -139,7 +141,7 @@ def open_async(options: OpenOptions) -> "AsyncLedger":
     """
     from .aio.async_ledger import AsyncLedger
 
-    return AsyncLedger(partial(_ledger, options), without_secrets(os.fspath(options.location)))
+    return AsyncLedger(partial(_ledger, options), without_secrets(location_text(options)))
 
 
 def open_scratch(ledger: "Ledger") -> "Ledger":

@@ -21,7 +21,7 @@ SystemRefusal: Final = (OSError, lmdb.Error, ImportError)
 
 
 def reason_of(error: OSError) -> str:
-    """What the operating system says, and of which file."""
+    """Return what the operating system says, and of which file."""
     return ": ".join(str(part) for part in (error.strerror or error, error.filename) if part)
 
 

@@ -163,9 +163,7 @@ class LedgerGroup(click.Group):
         except OSError as error:
             # Above all what is printed: a full disk, a terminal that went away.
             _forget_stdout()
-            from chatledger.projections.lmdb.system_errors import reason_of
-
-            code = _fail(reason_of(error), FAILED)
+            code = _fail(": ".join(str(part) for part in (error.strerror or error, error.filename) if part), FAILED)
         code = code if isinstance(code, int) else OK
         if standalone_mode:
             sys.exit(code)

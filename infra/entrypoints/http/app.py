@@ -101,11 +101,16 @@ def create_app(
         root_path: Where a proxy shows all of it, such as `/ledger`. Requests may come with it or without.
 
     Raises:
-        ConfigurationError: Something is to be served that is not known or not installed, or a graph is none; or the key cannot
+        ConfigurationError: `ledger` is none of these. Something is to be served that is not known or not installed, or a graph is none; or the key cannot
             be read, or `cryptography` is missing; or the root path is none.
     """
     if root_path and not _ROOT_PATH.fullmatch(root_path):
         msg = f"the root path must be like /ledger, of letters, digits, '-', '_', '.' and '~', without a '/' at its end, not {root_path!r}"
+        raise ConfigurationError(msg)
+    if not isinstance(ledger, AsyncLedger | str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - users'
+        msg = (
+            f"a server takes the location of a ledger, or chatledger.open_async(location), not {type(ledger).__name__}"
+        )
         raise ConfigurationError(msg)
     limits, metrics = limits or Limits(), metrics or Metrics()
     is_ours = not isinstance(ledger, AsyncLedger) if closes_ledger is None else closes_ledger

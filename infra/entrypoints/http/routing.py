@@ -140,6 +140,27 @@ class HttpCall:
         return EventStream(events, stopping=self.service.stopping, headers=headers)
 
 
+def _in_words(error: msgspec.ValidationError, kind: Any) -> str:
+    """The words of an error; where a field is not known, with those that are known there."""
+    words, _, place = str(error).partition(" - at `$")
+    if "unknown field" not in words:
+        return str(error)
+    shape: Any = msgspec.inspect.type_info(kind)
+    for step in [*re.findall(r"\.\w+|\[", place), ""]:
+        while isinstance(shape, msgspec.inspect.Metadata):
+            shape = shape.type
+        shapes = shape.types if isinstance(shape, msgspec.inspect.UnionType) else (shape,)
+        wanted = msgspec.inspect.ListType if step == "[" else msgspec.inspect.StructType
+        shape = next((choice for choice in shapes if isinstance(choice, wanted)), None)
+        if shape is None:
+            return str(error)
+        if step == "[":
+            shape = shape.item_type
+        elif step:
+            shape = next(field.type for field in shape.fields if field.encode_name == step[1:])
+    return f"{error}; it takes {', '.join(field.encode_name for field in shape.fields)}"
+
+
 class Route:
     """
     A function that answers a request.
@@ -251,45 +272,30 @@ class Route:
         try:
             query = msgspec.convert(values | deep, self.query, strict=False)
         except msgspec.ValidationError as error:
-            raise RequestError(422, f"in the query: {error}", name="InvalidValueError") from error
+            raise RequestError(
+                422, f"in the query: {_in_words(error, self.query)}", name="InvalidValueError"
+            ) from error
         return msgspec.structs.asdict(query)
 
     def _from_body(self, body: bytes) -> Any:
-        if self._decode is None:
+        if self._decode is None or self.body is None:
             return body
         try:
             return self._decode(body)
         except msgspec.ValidationError as error:
-            raise RequestError(422, f"in the body: {self._in_words(error)}", name="InvalidValueError") from error
+            raise RequestError(
+                422, f"in the body: {_in_words(error, self.body.kind)}", name="InvalidValueError"
+            ) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             # JavaScript writes half an emoji, of a text that was cut within one, as it stands: msgspec reads none.
-            assert self.body is not None
             try:
                 return msgspec.convert(parse_json(body), self.body.kind, str_keys=True)
             except msgspec.ValidationError as wrong:
-                raise RequestError(422, f"in the body: {self._in_words(wrong)}", name="InvalidValueError") from wrong
+                raise RequestError(
+                    422, f"in the body: {_in_words(wrong, self.body.kind)}", name="InvalidValueError"
+                ) from wrong
             except (ValueError, RecursionError):
                 raise BodyError(str(error)) from error
-
-    def _in_words(self, error: msgspec.ValidationError) -> str:
-        """The words of an error; where a field is not known, with those that are known there."""
-        words, _, place = str(error).partition(" - at `$")
-        if "unknown field" not in words or self.body is None:
-            return str(error)
-        shape: Any = msgspec.inspect.type_info(self.body.kind)
-        for step in [*re.findall(r"\.\w+|\[", place), ""]:
-            while isinstance(shape, msgspec.inspect.Metadata):
-                shape = shape.type
-            shapes = shape.types if isinstance(shape, msgspec.inspect.UnionType) else (shape,)
-            kind = msgspec.inspect.ListType if step == "[" else msgspec.inspect.StructType
-            shape = next((choice for choice in shapes if isinstance(choice, kind)), None)
-            if shape is None:
-                return str(error)
-            if step == "[":
-                shape = shape.item_type
-            elif step:
-                shape = next(field.type for field in shape.fields if field.encode_name == step[1:])
-        return f"{error}; it takes {', '.join(field.encode_name for field in shape.fields)}"
 
     @property
     def is_stream(self) -> bool:

@@ -145,6 +145,7 @@ class OpenOptions:
         redact: Redact | Iterable[Redact] | None = None,
         read_only: bool = False,
     ) -> None:
+        _checked_type(max_event_bytes, int, "max_event_bytes must be a whole number")
         if max_event_bytes < _LEAST_EVENT_BYTES:
             msg = f"max_event_bytes must be a number of at least {_LEAST_EVENT_BYTES:,}, not {max_event_bytes!r}"
             raise ConfigurationError(msg)
@@ -161,7 +162,8 @@ class OpenOptions:
         self.location, self.sweep_every_s = location, sweep_every_s
         self.index = None if index is None else check_path(absolute_path(index))
         self.durability: Durability = _checked_word(durability, Durability, "durability")
-        self.create, self.progress = create, progress or no_progress
+        self.create = _checked_type(create, bool | None, "create must be True or False")
+        self.progress = _checked_type(progress or no_progress, Callable, "progress must be a function")
         self.timeout_s, self.max_event_bytes, self.max_message_bytes = timeout_s, max_event_bytes, max_message_bytes
         self.encryption, self.embed = _checked_encryption(encryption), _checked_embedding(embed)
         self.compression = _checked_word(compression, Compression, "compression")

@@ -4,8 +4,9 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.jetstream_world import TOKEN, eventually, hold_port, running
@@ -195,3 +196,18 @@ def test_options_that_are_none_are_named(opener: Callable[..., object]) -> None:
         opener("memory:", compresion="zstd")
     with pytest.raises(TypeError, match=r"no option 'x'$"):
         opener("memory:", x=1)
+    with pytest.raises(TypeError, match=rf"chatledger.{opener.__name__} takes the location alone without a name"):
+        opener("memory:", "index")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"create": "yes"}, "create must be True or False, not str"),
+        ({"progress": 5}, "progress must be a function, not int"),
+        ({"max_event_bytes": "1"}, "max_event_bytes must be a whole number, not str"),
+    ],
+)
+def test_options_of_another_type(options: Mapping[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        chatledger.open("memory:", **options)

@@ -139,10 +139,11 @@ def test_an_assistant_reads_its_own_arguments(tool: str, arguments: dict[str, ob
             "POST",
             "/chats/trip/messages",
             {"messages": [{"role": "user", "content": "x"}]},
-            "`role` - at `$.messages[0]`; it takes name, data, id, parent_id, type, created_at, sender_id, agent_id, reply_to, form, metadata",
+            "`role` - at `$.messages[0]`; it takes name, data, id, parent_id, type, created_at, sender_id, agent_id, reply_to, merged_from, form, metadata",
         ),
         ("POST", "/chats/trip/messages", {"message": "x"}, "`message`; it takes messages, branch"),
         ("POST", "/chats", {"name": "x"}, "`name`; it takes id, "),
+        ("GET", "/chats/trip/messages?lmit=5", None, "`lmit`; it takes "),
     ],
 )
 def test_fields_that_are_known_are_named(

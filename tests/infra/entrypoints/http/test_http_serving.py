@@ -1,6 +1,7 @@
 """Serving on a socket: what all contracts have in common."""
 
 import time
+from typing import Any
 
 import httpx
 import pytest
@@ -28,3 +29,11 @@ def test_only_what_is_enabled_is_served() -> None:
         assert http.get("/api/v1/chats").status_code == 404
     with pytest.raises(ConfigurationError, match="cannot serve gopher"):
         create_app(chatledger.open_async("memory:"), enable=["gopher"])
+
+
+def test_a_ledger_that_is_open_is_no_location() -> None:
+    wrong: Any = chatledger.Ledger
+    with pytest.raises(
+        ConfigurationError, match=r"takes the location of a ledger, or chatledger\.open_async\(location\), not type"
+    ):
+        create_app(wrong)
