@@ -25,6 +25,8 @@ HEAD_WHO: Final = 0
 HEAD_CONTENT: Final = 1
 """The slot with the content of an event that has no parts."""
 _REDACTED: Final = "redacted"
+_EMPTY: Final[dict[str, Any]] = {name: () for name in ("frames", "pieces", "rests", "tasks")} | {"fields": {}}
+"""What content of versioned values reads as once it is gone; other content is None."""
 
 
 def redaction_in(notes: dict[str, Any] | None) -> Redaction | None:
@@ -116,7 +118,7 @@ def without_content(
         body = replace(body, changes=changes)
     elif HEAD_CONTENT in gone:
         # Of a member no other name: whoever bears that would be one, as of then.
-        body = replace(body, **dict.fromkeys(body.CONTENT))
+        body = replace(body, **{name: _EMPTY.get(name) for name in body.CONTENT})
         if isinstance(body, ChatCreated):
             body = replace(body, user_id=owner)
     event = replace(event, body=body, redacted=tuple(sorted(gone)))

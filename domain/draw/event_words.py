@@ -251,8 +251,9 @@ def describe_event(recorded: chat.Recorded, branch_name: str | None = None, *, q
             return f"{erased}, {_count(body.event_count, 'event')}, last hash {last_hash}"
         case chat.ContentRedacted() as body if body.takes_names:
             return _join(f"{_count(len(body.targets), 'event')} without the name of a person", body.cause)
-        case chat.ContentRedacted(message_ids=(), targets=targets, reason=reason):
-            return _join(f"words of {_count(len(targets), 'earlier event')}", reason or "")
+        case chat.ContentRedacted(message_ids=(), targets=targets, cause=cause, reason=reason):
+            what = "content" if cause == "retention" else "words"
+            return _join(f"{what} of {_count(len(targets), 'earlier event')}", reason or "")
         case chat.ContentRedacted(message_ids=message_ids, cause=cause, reason=reason):
             shown = ", ".join(map(_short, message_ids[:_SHOWN_MESSAGES]))
             more = len(message_ids) - _SHOWN_MESSAGES
@@ -321,6 +322,8 @@ def _describe_version(stream_id: str, body: chat.Body, *, quotes: bool) -> str:
             return step_words(put, quotes=quotes)
         case versioned.VersionWritesPut() as put:
             return writes_words(put, quotes=quotes)
+        case versioned.VersionsKept(rests=rests):
+            return f"what stays of {_count(len(rests), 'version')}"
         case versioned.VersionsRemoved() as removed:
             parts = [f"namespace {line!r}" for line in removed.lines]
             parts += [_count(len(removed.versions), "version")] if removed.versions else []

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, cast, get_type_hints
+from typing import Any, Final, NamedTuple, cast, get_origin, get_type_hints
 
 import msgspec
 
@@ -47,6 +47,9 @@ _IMPLIED: Final = 0
 _NOBODY: Final = (None, None, None, None)
 _MOST_GROWTH: Final = 2 * 14
 """The most bytes that a part has more when all of its content was redacted: a slot has a header, a salt and a value."""
+
+_EMPTY: Final[Mapping[Any, Any]] = {tuple: (), dict: {}}
+"""What content of these types reads as where it was taken away; other content is None."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -166,6 +169,7 @@ class _EventKind:
             (name for name in fields if name not in body.CONTENT), key=lambda name: _may_be_nil(hints[name])
         )
         self.needed = [name for name in self.content if fields[name].required and not _may_be_nil(hints[name])]
+        self.empty = {name: _EMPTY.get(get_origin(hints[name])) for name in self.content}
         head = [
             # Of a body whose fields are named as those of `EventPlace`, too.
             (f"own_{name}", hints[name], fields[name].default)
@@ -198,9 +202,10 @@ class _EventKind:
         return [getattr(body, name) for name in self.structure], [getattr(body, name) for name in self.content]
 
     def decoded(self, head: Any, what: Any) -> Body:
-        """Return the body of decoded structure and content. Raises `CorruptStateError`."""
+        """Return the body of decoded structure and content, or of a commitment to that. Raises `CorruptStateError`."""
         fields = {name: getattr(head, f"own_{name}") for name in self.structure}
-        content = {name: getattr(what, name, None) for name in self.content}
+        # Not the commitment itself: bytes have a `title`, too.
+        content = self.empty if isinstance(what, bytes) else {name: getattr(what, name, None) for name in self.content}
         if self.changes:
             fields["changes"] = {**(fields["changes"] or {}), **(content["changes"] or {})}
         elif any(content[name] is None for name in self.needed):
@@ -254,8 +259,7 @@ def decode_event(topic: str, state: bytes, contents: Contents | None = None) -> 
             kind = event_kind(topic)
             _, (head, who, what), _ = kind.decode(state)
             redacted = [1] if isinstance(what, bytes) else []
-            # Not the commitment itself: bytes have a `title`, too.
-            body = kind.decoded(head, None if redacted else what)
+            body = kind.decoded(head, what)
     except (*DECODE_ERRORS, CorruptStateError) as error:
         raise _damaged(topic, state, error) from error
     if PREFIX + head.topic != topic:

@@ -15,6 +15,8 @@ from .content import Piece
 
 Serialized = tuple[str, bytes]
 """The name of a form and the bytes, as a serializer gives them."""
+THINNED: Final = "retention"
+"""The reason of the removal of content by a rule; it leaves the index with the last event of the commit."""
 SOURCE_DELETED: Final = "source_deleted"
 """The reason of the removal behind what a copy writes anew of its own, as its source is erased."""
 VersionKey = tuple[str, str]
@@ -121,6 +123,29 @@ class VersionWritesPut(Body, frozen=True):
     begins: Begins | None = None
 
 
+class VersionRest(msgspec.Struct, frozen=True, array_like=True):
+    """What a version has whose events lose their content: its fields, its frames, and, if it was pruned, the fields that others need."""
+
+    line: str
+    id: str
+    fields: dict[str, FieldRef]
+    frames: tuple[Serialized, ...] = ()
+    skeleton: tuple[str, ...] | None = None
+
+
+class VersionsKept(Body, frozen=True):
+    """
+    What stays of versions whose events lose their content by a `ContentRedacted` behind this one, in the same commit.
+
+    `begins` is what the stream begins with, where the event that said it is among those. Pieces and writes that stay came anew before.
+    """
+
+    TOPIC: ClassVar[str] = "chatledger.versions_kept/2"
+    CONTENT: ClassVar[tuple[str, ...]] = ("rests", "begins")
+    rests: tuple[VersionRest, ...]
+    begins: Begins | None = None
+
+
 class VersionsRemoved(Body, frozen=True):
     """
     Versions and their writes were removed: whole lines, single ones, and those of which a skeleton stays.
@@ -200,6 +225,7 @@ VERSIONED_BODIES: tuple[type[Body], ...] = (
     VersionContentPut,
     VersionPut,
     VersionWritesPut,
+    VersionsKept,
     VersionsRemoved,
     VersionsExpirySet,
     VersionsCopied,

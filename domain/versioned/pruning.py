@@ -13,7 +13,7 @@ from ..errors import NamespaceError
 from ..log.codec import MAX_EVENT_BYTES
 from ..wire import Value
 from .decide_import import Reemission
-from .events import Skeleton, VersionKey, VersionsRemoved
+from .events import THINNED, Skeleton, VersionKey, VersionsRemoved
 from .keys import ASSISTANT, assistant_namespace, root_of
 from .record import VersionedState, VersionRecord, ancestors
 
@@ -57,7 +57,7 @@ def decide_thin(skeletons: Sequence[Skeleton]) -> list[Body]:
             room = MAX_EVENT_BYTES // 2
         batches[-1].append(skeleton)
         room -= size
-    return [VersionsRemoved("retention", skeletons=tuple(batch)) for batch in batches]
+    return [VersionsRemoved(THINNED, skeletons=tuple(batch)) for batch in batches]
 
 
 def plan_prune(

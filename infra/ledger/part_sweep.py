@@ -7,21 +7,23 @@ from typing import Final
 
 import msgspec
 
-from chatledger.domain.chat.events import Body, MessagesAppended, Recorded, StreamDeleted
+from chatledger.domain.chat.events import Body, ContentRedacted, MessagesAppended, Recorded, StreamDeleted
 from chatledger.domain.errors import (
     ChatNotFoundError,
     ConfigurationError,
     CorruptStateError,
     HeldError,
     MessageNotFoundError,
+    PayloadTooLargeError,
     QuarantinedError,
 )
 from chatledger.domain.retention import RetentionRule, deciding_on_content, deciding_on_versions
-from chatledger.domain.versioned.events import Skeleton
-from chatledger.domain.versioned.pruning import MetadataOf, decide_thin, plan_thinning
+from chatledger.domain.versioned.events import Skeleton, VersionsRemoved
+from chatledger.domain.versioned.pruning import MetadataOf, plan_thinning
 from chatledger.domain.versioned.record import is_expired
-from chatledger.projections.log.kinds import CHATS, KIND_OF_FAMILY, kind_of
+from chatledger.projections.log.kinds import CHATS, KIND_OF_FAMILY, StreamKind, kind_of
 from chatledger.projections.versioned.reader import IndexedVersioned
+from chatledger.projections.versioned.thinning import Host, decide_take_out, event_places, host_of
 
 from ..log.bookmarks import Bookmark
 from ..log.envelope import clock_ms
@@ -152,29 +154,59 @@ class PartSweep:
         if kind is None or is_seen or kind_of(stream_id) is not kind or isinstance(recorded.body, StreamDeleted):
             return
         self._thinned.add((rule.name, stream_id))
-        count = 0
-
-        def decide(state: IndexedVersioned, now: int) -> list[Body]:
-            nonlocal count
-            due = self._due_versions(rule, state, now)[:_MOST_VERSIONS]
-            count = len(due)
-            return decide_thin(due)
-
         # One that is held, damaged, or read by its own program only, must not keep all behind it from being swept.
         try:
             with self._store.snapshot() as snapshot:
                 state = kind.read(snapshot.tables, snapshot.txn, stream_id)
                 due, key = self._due_versions(rule, state, clock_ms()), state.record.key if state.record else ""
-            if self._is_dry_run:
+            if self._is_dry_run or not due:
                 self.versions += len(due)
                 return
-            while due and self._store.execute(kind, key, decide):
-                self.versions += count
-                due = due[count:]
+            self._thin(rule, kind, key)
         except HeldError:
             return  # a hold that is released begins again
-        except (ConfigurationError, CorruptStateError, QuarantinedError) as error:
+        except (ConfigurationError, CorruptStateError, PayloadTooLargeError, QuarantinedError) as error:
             _logger.warning("rule %r passes over %s: %s", rule.name, kind.describe(stream_id), error)
+
+    def _thin(self, rule: RetentionRule, kind: StreamKind[IndexedVersioned], key: str) -> None:
+        """Take the content of a value's due versions out of the log, so many at once."""
+        hosts: list[Host] = []
+        count, is_behind = 0, False
+
+        def read(after: int, up_to: int) -> None:
+            events = self._store.events(after, up_to=up_to, stream_id=kind.stream_of(key))
+            hosts.extend(host for host in map(host_of, events) if host is not None)
+
+        with self._store.snapshot() as snapshot:
+            state = kind.read(snapshot.tables, snapshot.txn, kind.stream_of(key))
+            read_to, places = state.head_position, event_places(state)
+        for first, last in places:
+            read(first - 1, last)
+
+        def decide(state: IndexedVersioned, now: int) -> list[Body]:
+            nonlocal count, is_behind
+            count, is_behind = 0, state.head_position > read_to
+            if is_behind or state.record is None:
+                return []
+            due = self._due_versions(rule, state, now)[:_MOST_VERSIONS]
+            of_value = [host for host in hosts if host.version >= state.record.first_version]
+            bodies = decide_take_out(state, due, of_value) if due else []
+            count = len(due) if any(isinstance(body, VersionsRemoved) for body in bodies) else 0
+            return bodies
+
+        while True:
+            written = self._store.execute(kind, key, decide)
+            self.versions += count
+            redacted = {version for each in written if isinstance(each.body, ContentRedacted) for version, _ in each.body.targets}
+            hosts = [host for host in hosts if host.version not in redacted]
+            if not (written or is_behind):
+                return
+            if redacted:
+                self._store.erase_deleted()
+            with self._store.snapshot() as snapshot:
+                position = kind.read(snapshot.tables, snapshot.txn, kind.stream_of(key)).head_position
+            read(read_to, position)
+            read_to = position
 
     def _due_versions(self, rule: RetentionRule, state: IndexedVersioned, now: int) -> list[Skeleton]:
         """The versions of a value that lose their content, and what has to be left of each for others."""

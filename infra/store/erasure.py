@@ -255,7 +255,7 @@ class Eraser:
             self._cascades.follow()
             with self._index.snapshot() as snapshot:
                 erasures, has_large = snapshot.erasures(), bool(snapshot.dropped_large())
-            self._cascades.release([erasure for erasure in erasures if not erasure.targets])
+            self._cascades.release(erasures)
             self._meaning.forget(erasures)
             try:
                 if erasures or has_large:

@@ -28,7 +28,7 @@ from ..lmdb.tables import Tables
 from ..projector import has_content, has_remains
 from ..versioned.lists import listed_values, searched_values
 from ..versioned.messages import HeldMessages, value_at
-from ..versioned.rows import is_of_deleted_copy
+from ..versioned.rows import is_of_copy
 from .search_check import find_difference, next_chat
 from .walk import AnchorWatch, Walk, WalkedLog
 
@@ -340,7 +340,7 @@ def _table_rows(txn: Transaction, tables: Tables, name: str, start: bytes) -> It
     rows = cursor.iternext()
     if name != "versioned":
         return rows
-    return (row for row in rows if not is_of_deleted_copy(txn, tables, row[0]))
+    return (row for row in rows if not is_of_copy(row[0]))
 
 
 def _table_difference(pair: IndexPair, name: str, row: tuple[bytes, bytes]) -> DifferenceError:

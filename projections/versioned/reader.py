@@ -127,6 +127,24 @@ class IndexedVersioned:
         """Whether an event lacks what was in a slot of its head, and no event has said what stands there."""
         return self._pseudonym_row(version, slot) == ""
 
+    @property
+    def head_position(self) -> int:
+        """The position of its last event; 0 when there is no such value."""
+        return 0 if self.record is None else self.record.head.position
+
+    def untaken(self) -> Iterator[tuple[int, int]]:
+        """Yield the first and the last version of events that follow each other, and that may have content to take out."""
+        record, stream_no = self.record, self.stream_no
+        if record is None or stream_no is None:
+            return
+        first = record.first_version
+        for key, raw in prefixed(self._txn, self._tables.versioned, number(stream_no) + rows.TAKEN):
+            if first < (start := to_number(key[-len(number(0)) :])):
+                yield first, start - 1
+            first = to_number(raw) + 1
+        if first <= record.head.version:
+            yield first, record.head.version
+
     def _pseudonym_row(self, version: int, slot: int) -> str | None:
         """The same; "" where the event lacks a name, and what stands in its place comes later on the log."""
         if self.stream_no is None:

@@ -19,11 +19,11 @@ from ..lmdb.tables import Tables
 
 T = TypeVar("T")
 
-RECORD, LINE, LINE_TEXT, PIECE, AWAITED, COPY, STANDING, MESSAGE, MESSAGE_BY_KEY, BARE, PSEUDONYM = (
-    bytes((kind,)) for kind in range(1, 12)
+RECORD, LINE, LINE_TEXT, PIECE, AWAITED, COPY, STANDING, MESSAGE, MESSAGE_BY_KEY, BARE, PSEUDONYM, UNEXPLAINED, TAKEN = (
+    bytes((kind,)) for kind in range(1, 14)
 )
 """The kinds of rows in `versioned` that a value has, after its number."""
-OF_A_LIVING_VALUE: Final = (RECORD, LINE, LINE_TEXT, PIECE, AWAITED, STANDING, BARE, PSEUDONYM)
+OF_A_LIVING_VALUE: Final = (RECORD, LINE, LINE_TEXT, PIECE, AWAITED, STANDING, BARE, PSEUDONYM, UNEXPLAINED, TAKEN)
 """The kinds of rows that go with a deleted value. Its copies stay known until its events are erased."""
 
 STREAM: Final = b"v"
@@ -47,7 +47,13 @@ still to come; that of a message for `MESSAGE`.
 piece_key: Final[Callable[[int, bytes, bytes], bytes]] = Struct(f">Qc{DIGEST_BYTES}s").pack
 """Packs the number of a value, `PIECE`, and the digest of a piece."""
 pseudonym_key: Final[Callable[[int, bytes, int, int], bytes]] = Struct(">QcQB").pack
-"""Packs the number of a value, `PSEUDONYM`, and the version and the slot of an event that lost a name: the row is what stands there."""
+"""Packs the number of a value, `PSEUDONYM`, and the version and the slot of an event that lost a name or content: the row is what stands
+there. With `UNEXPLAINED` those without content of which nothing has said why."""
+taken_key: Final[Callable[[int, bytes, int], bytes]] = Struct(">QcQ").pack
+"""
+Packs the number of a value, `TAKEN`, and the first of some versions of events that follow each other, in which is nothing that a rule could
+still take out: the row is the last one.
+"""
 LINE_BYTES: Final = len(line_number(0))
 line_prefix: Final[Callable[[int, int], bytes]] = Struct(">QI").pack
 """
@@ -255,17 +261,15 @@ def forget_copies(txn: Transaction, tables: Tables, stream_no: int) -> None:
     drop_prefixed(txn, tables.versioned, _copies_prefix(stream_no))
 
 
-def is_of_deleted_copy(txn: Transaction, tables: Tables, key: bytes) -> bool:
+def is_of_copy(key: bytes) -> bool:
     """
-    Whether the row of a key only says that a value was copied, of which one is deleted, the value or its copy.
+    Whether the row of a key only says that a value was copied.
 
     A rebuilt index may lack it where the copy is. Where the source is, it goes as soon as the copy needs it no more, and the log has
     the copying until the source is erased there.
     """
     start = len(number(0))
-    if key[start : start + 1] != COPY:
-        return False
-    return any(txn.get(no + RECORD, db=tables.versioned) is None for no in (key[:start], key[start + 1 :]))
+    return key[start : start + 1] == COPY
 
 
 def _copies_prefix(stream_no: int) -> bytes:

@@ -13,6 +13,8 @@ from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.versioned.content import Piece
 from chatledger.domain.versioned.events import (
     SOURCE_DELETED,
+    THINNED,
+    Begins,
     Skeleton,
     TaskWrites,
     VersionContentPut,
@@ -20,6 +22,7 @@ from chatledger.domain.versioned.events import (
     VersionsCopied,
     VersionsDeleted,
     VersionsExpirySet,
+    VersionsKept,
     VersionsRemoved,
     VersionWritesPut,
 )
@@ -72,9 +75,14 @@ class VersionedWriter(IndexedVersioned):
         for slot in event.redacted:
             if slot <= HEAD_CONTENT:  # of a log that is read again: the event that says what stands there comes later
                 self._put_pseudonym(recorded.version, slot, "")
+        is_taken = HEAD_CONTENT in event.redacted
         if isinstance(body, ContentRedacted):
-            if body.message_ids or not body.takes_names or any(max(slots) > HEAD_CONTENT for _, slots in body.targets):
-                raise misplaced(recorded, "it takes more than names away")
+            if body.message_ids or any(max(slots) > HEAD_CONTENT for _, slots in body.targets):
+                raise misplaced(recorded, "it takes more away than names and versions")
+            if not body.takes_names:
+                self._note_taken(recorded.version)
+                if not event.rest:
+                    self._let_go(recorded.position)
         elif isinstance(body, VersionContentPut):
             self._put_pieces(body.pieces)
         elif isinstance(body, VersionPut):
@@ -82,15 +90,22 @@ class VersionedWriter(IndexedVersioned):
             if body.writes and body.parent is not None:
                 self._put_writes(body.line, body.parent, body.writes, time)
             version = _record_of(body, time, recorded.position)
+            if is_taken:  # until the event comes that says what stays of it
+                version = msgspec.structs.replace(version, skeleton=())
             self._put_version(version)
             self._messages.take_version(version)
             self._change(time if body.stored_at is None else body.stored_at, expires_at=body.expires_at)
         elif isinstance(body, VersionWritesPut):
+            self._need_line(body.line)
             self._put_pieces(body.pieces)
             self._put_writes(body.line, body.id, body.tasks, time)
             self._change(max((task.written_at for task in body.tasks), default=0) or time)
+        elif isinstance(body, VersionsKept):
+            self._keep(body)
+            if all(rest.skeleton == () for rest in body.rests):
+                self._note_taken(recorded.version)
         elif isinstance(body, VersionsRemoved):
-            self._remove(body, recorded.position)
+            self._remove(body, recorded)
             self._change(time)
         elif isinstance(body, VersionsCopied):
             self._copy(body)
@@ -117,6 +132,31 @@ class VersionedWriter(IndexedVersioned):
     def _put_pseudonym(self, version: int, slot: int, pseudonym: str) -> None:
         key = rows.pseudonym_key(self._need_no(), rows.PSEUDONYM, version, slot)
         self._put(key, sealed(key, pseudonym))
+        unexplained = rows.pseudonym_key(self._need_no(), rows.UNEXPLAINED, version, slot)
+        if pseudonym:
+            self._txn.delete(unexplained, db=self._tables.versioned)
+        elif slot == HEAD_CONTENT:
+            self._put(unexplained, b"")
+        if slot == HEAD_CONTENT:
+            self._note_taken(version)
+
+    def _note_taken(self, version: int) -> None:
+        """Note that an event has nothing that a rule could take out."""
+        start, end, stream_no = version, version, self._need_no()
+        cursor = self._txn.cursor(self._tables.versioned)
+        prefix = number(stream_no) + rows.TAKEN
+        found = cursor.set_range(rows.taken_key(stream_no, rows.TAKEN, version + 1))
+        if found and cursor.key() == rows.taken_key(stream_no, rows.TAKEN, version + 1):
+            end = to_number(cursor.value())
+        if (cursor.prev() if found else cursor.last()) and cursor.key().startswith(prefix):
+            before = to_number(cursor.value())
+            if before >= version:
+                return
+            if before == version - 1:
+                start = to_number(cursor.key()[len(prefix) :])
+        if end > version:
+            self._txn.delete(rows.taken_key(stream_no, rows.TAKEN, version + 1), db=self._tables.versioned)
+        self._put(rows.taken_key(stream_no, rows.TAKEN, start), number(end))
 
     def flush(self) -> None:
         """Write what was kept back."""
@@ -373,7 +413,69 @@ class VersionedWriter(IndexedVersioned):
                 self._work(work_ms(made_at(version), merged) - work_ms(made_at(version), before))
         return new
 
-    def _remove(self, body: VersionsRemoved, position: int) -> None:
+    def _keep(self, body: VersionsKept) -> None:
+        """Give versions what stays of them. Where it was never gone, nothing changes."""
+        if body.begins is not None:
+            self._begin_anew(body.begins)
+        for rest in body.rests:
+            version = self.version(rest.line, rest.id)
+            if version is not None:
+                bare_until = self.bare_until(rest.line)
+                if rest.skeleton != () and bare_until is not None and rest.id <= bare_until:
+                    self._txn.delete(self._bare_key(rest.line), db=self._tables.versioned)
+                version = msgspec.structs.replace(
+                    version, fields=rest.fields, frames=rest.frames, skeleton=rest.skeleton
+                )
+                self._store(version)
+                if bare_until is not None:
+                    self._note_bare(rest.line)
+                record = self._need_record()
+                if not rest.line and record.newest == rest.id:
+                    self.record = _with_newest(record, version)
+
+    def _begin_anew(self, begins: Begins) -> None:
+        """Note with what the value began, where the event that said so has lost it."""
+        record, stream_no = self._need_record(), self._need_no()
+        begun = msgspec.structs.replace(
+            record,
+            key=begins.key,
+            owner=begins.owner,
+            created_at=record.created_at if begins.created_at is None else begins.created_at,
+        )
+        if begun == record:
+            return
+        self._messages.forget(self._messages.all_messages())  # the lists of those name the owner
+        if record.key:
+            for place in lists.fixed_places(self.family, stream_no, record):
+                self._txn.delete(place, db=self._tables.version_lists)
+        for place in lists.fixed_places(self.family, stream_no, begun):
+            self._list(place, b"")
+        self.record = msgspec.structs.replace(begun, message_count=0)
+
+    def _let_go(self, position: int) -> None:
+        """
+        Forget what nothing reaches, once what stays is there.
+
+        Of a log that is read again, versions may come to their content later than the log once had it: until then nothing goes.
+        """
+        messages = self._messages.all_messages()
+        self._drop_unreached()
+        for digest, piece in list(self.stored_pieces()):
+            if base_of(piece.content) and piece.depth != (depth := self._depth(digest)):
+                self._store_piece(digest, StoredPiece(piece.content, depth))
+        self._new_pieces.clear()
+        self._messages.recount(position, messages, is_forced=True)
+
+    def _depth(self, digest: bytes) -> int:
+        """Out of how many others a piece came one after the other, whenever these came."""
+        depth, seen = 0, {digest}
+        piece = self.stored_content(digest)
+        while piece is not None and (base := base_of(piece.content)) and base not in seen:
+            seen.add(base)
+            depth, piece = depth + 1, self.stored_content(base)
+        return depth
+
+    def _remove(self, body: VersionsRemoved, recorded: Recorded) -> None:
         messages = self._messages.all_messages()
         for line in body.lines:
             self._drop_line(line)
@@ -389,6 +491,9 @@ class VersionedWriter(IndexedVersioned):
             self._strip(skeleton)
         for line in dict.fromkeys(skeleton.line for skeleton in body.skeletons if not skeleton.channels):
             self._note_bare(line)
+        for line in dict.fromkeys(line for line, _ in body.versions):
+            if self.bare_until(line) is not None:
+                self._note_bare(line)
         for line, version_id in body.orphans:
             version = self.version(line, version_id)
             if version is not None:
@@ -397,9 +502,12 @@ class VersionedWriter(IndexedVersioned):
         if record.newest is not None and self.version("", record.newest) is None:
             newest = next(self.versions(""), None)
             self.record = _with_newest(record, newest)
+        if body.reason == THINNED and recorded.event.rest:
+            self._note_taken(recorded.version)
+            return
         self._drop_unreached()
         # A copy that was made anew from its own events has its messages in another order than it had them from the source.
-        self._messages.recount(position, messages, is_forced=body.reason == SOURCE_DELETED)
+        self._messages.recount(recorded.position, messages, is_forced=body.reason == SOURCE_DELETED)
 
     def _strip(self, skeleton: Skeleton) -> None:
         version = self.version(skeleton.line, skeleton.id)
@@ -412,12 +520,19 @@ class VersionedWriter(IndexedVersioned):
     def _note_bare(self, line: str) -> None:
         """Note up to which version none of a line has any content. Goes on where the last look ended, so it costs what is new."""
         until = self.bare_until(line)
+        if until is not None and self.version(line, until) is None:
+            until = next(self.version_ids(line, before=until), None)
         for version in self.versions_after(line, until or ""):
             if version.skeleton != ():
                 break
             until = version.id
         if until is not None:
-            self._put(rows.numbered_key(self._need_no(), rows.BARE, self._need_line(line)), until.encode())
+            self._put(self._bare_key(line), until.encode())
+        else:
+            self._txn.delete(self._bare_key(line), db=self._tables.versioned)
+
+    def _bare_key(self, line: str) -> bytes:
+        return rows.numbered_key(self._need_no(), rows.BARE, self._need_line(line))
 
     def _store(self, version: VersionRecord) -> None:
         key = rows.line_prefix(self._need_no(), self._need_line(version.line)) + version.id.encode()
@@ -467,8 +582,12 @@ class VersionedWriter(IndexedVersioned):
         """
         Drop the pieces that no version and no write reaches any more. Costs a look at all of them.
 
-        Those that stay are stored whole where they came out of one that goes: else that would keep what was removed.
+        Those that stay are stored whole where they came out of one that goes: else that would keep what was removed. Nothing goes as long
+        as versions are still to come to their content.
         """
+        unexplained = number(self._need_no()) + rows.UNEXPLAINED
+        if next(prefixed(self._txn, self._tables.versioned, unexplained), None) is not None:
+            return
         try:
             # In one pass over the rows: looking each up took twice as long.
             pieces = dict(self.stored_pieces())

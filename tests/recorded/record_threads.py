@@ -25,8 +25,10 @@ from chatledger.domain.versioned.events import (
     TaskWrites,
     VersionContentPut,
     VersionPut,
+    VersionRest,
     VersionsCopied,
     VersionsDeleted,
+    VersionsKept,
     VersionsRemoved,
     VersionWritesPut,
     WriteSlot,
@@ -90,6 +92,12 @@ STREAM: list[list[Body]] = [
     ],
     [VersionsDeleted(12, 1, 0, "deleted")],
     [VersionsCopied("source", (), None, Begins("trip/漢", "ada"))],
+    [
+        VersionsKept(
+            (VersionRest("", "5", {}, FRAMES, ()), VersionRest("", "6", {"c": FieldRef(DIGESTS[1], 3)})),
+            Begins("trip/漢", "ada", 2**40),
+        )
+    ],
 ]
 """A thread; each inner list is one commit. New ones go last."""
 

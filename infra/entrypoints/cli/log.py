@@ -81,6 +81,7 @@ _STYLES: Final = {
     "version_content_put": "cyan",
     "version_put": "cyan",
     "version_writes_put": "cyan",
+    "versions_kept": "cyan",
     "versions_removed": "red",
     "versions_copied": "green",
     "versions_deleted": "bold red",

@@ -172,18 +172,6 @@ def test_large_data_that_a_record_carries(tmp_path: Path) -> None:
         assert [] == files_with(tmp_path, large[1][-50:].encode())
 
 
-def test_an_event_that_cannot_do_without_its_content(tmp_path: Path) -> None:
-    """Without its values, a version would be taken for a foreign message, and refuse the state."""
-    location = f"sqlite:///{tmp_path}/log.db"
-    with chatledger.open(location) as ledger:
-        StateStore(ledger).put(state_id("ada", "form"), {"user_id": "ada"})
-    with open_log(location) as log:
-        before = log.stored(0)
-        with pytest.raises(CorruptStateError, match="cannot do without"):
-            log.rewrite(1, range(9))
-        assert before == log.stored(0)
-
-
 def test_what_is_no_event() -> None:
     log = MemoryLog()
     chat = LoggedChat(log)
