@@ -25,8 +25,8 @@ HEAD_WHO: Final = 0
 HEAD_CONTENT: Final = 1
 """The slot with the content of an event that has no parts."""
 _REDACTED: Final = "redacted"
-_EMPTY: Final[dict[str, Any]] = {name: () for name in ("frames", "pieces", "rests", "tasks")} | {"fields": {}}
-"""What content of versioned values reads as once it is gone; other content is None."""
+_EMPTY: Final[dict[str, Any]] = dict.fromkeys(("frames", "pieces", "rests", "tasks"), ()) | {"fields": {}}
+"""Empty content of versioned values; other content is None once it is gone."""
 
 
 def redaction_in(notes: dict[str, Any] | None) -> Redaction | None:

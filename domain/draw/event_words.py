@@ -252,8 +252,7 @@ def describe_event(recorded: chat.Recorded, branch_name: str | None = None, *, q
         case chat.ContentRedacted() as body if body.takes_names:
             return _join(f"{_count(len(body.targets), 'event')} without the name of a person", body.cause)
         case chat.ContentRedacted(message_ids=(), targets=targets, cause=cause, reason=reason):
-            what = "content" if cause == "retention" else "words"
-            return _join(f"{what} of {_count(len(targets), 'earlier event')}", reason or "")
+            return _join(f"words of {_count(len(targets), 'earlier event')}", cause if reason is None else reason)
         case chat.ContentRedacted(message_ids=message_ids, cause=cause, reason=reason):
             shown = ", ".join(map(_short, message_ids[:_SHOWN_MESSAGES]))
             more = len(message_ids) - _SHOWN_MESSAGES

@@ -49,7 +49,7 @@ _MOST_GROWTH: Final = 2 * 14
 """The most bytes that a part has more when all of its content was redacted: a slot has a header, a salt and a value."""
 
 _EMPTY: Final[Mapping[Any, Any]] = {tuple: (), dict: {}}
-"""What content of these types reads as where it was taken away; other content is None."""
+"""Content of these types as it reads where it was taken away; other content is None."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 

@@ -124,7 +124,7 @@ class VersionWritesPut(Body, frozen=True):
 
 
 class VersionRest(msgspec.Struct, frozen=True, array_like=True):
-    """What a version has whose events lose their content: its fields, its frames, and, if it was pruned, the fields that others need."""
+    """Fields and frames of a version whose events lose their content; `skeleton` names those that others need of a pruned one."""
 
     line: str
     id: str

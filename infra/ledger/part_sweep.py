@@ -34,7 +34,7 @@ from .thread_trace import need_metadata
 
 _AT_ONCE: Final = 500
 """So many messages of an event are redacted by one command: writers of the chat come in between."""
-_MOST_VERSIONS: Final = 1_000
+_MOST_VERSIONS: Final = 250
 """So many versions lose their content by one command, which costs a look at all that the value still has: writers come in between."""
 _logger = logging.getLogger(__name__)
 
@@ -197,7 +197,12 @@ class PartSweep:
         while True:
             written = self._store.execute(kind, key, decide)
             self.versions += count
-            redacted = {version for each in written if isinstance(each.body, ContentRedacted) for version, _ in each.body.targets}
+            redacted = {
+                version
+                for each in written
+                if isinstance(each.body, ContentRedacted)
+                for version, _ in each.body.targets
+            }
             hosts = [host for host in hosts if host.version not in redacted]
             if not (written or is_behind):
                 return

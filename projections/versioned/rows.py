@@ -19,9 +19,21 @@ from ..lmdb.tables import Tables
 
 T = TypeVar("T")
 
-RECORD, LINE, LINE_TEXT, PIECE, AWAITED, COPY, STANDING, MESSAGE, MESSAGE_BY_KEY, BARE, PSEUDONYM, UNEXPLAINED, TAKEN = (
-    bytes((kind,)) for kind in range(1, 14)
-)
+(
+    RECORD,
+    LINE,
+    LINE_TEXT,
+    PIECE,
+    AWAITED,
+    COPY,
+    STANDING,
+    MESSAGE,
+    MESSAGE_BY_KEY,
+    BARE,
+    PSEUDONYM,
+    UNEXPLAINED,
+    TAKEN,
+) = (bytes((kind,)) for kind in range(1, 14))
 """The kinds of rows in `versioned` that a value has, after its number."""
 OF_A_LIVING_VALUE: Final = (RECORD, LINE, LINE_TEXT, PIECE, AWAITED, STANDING, BARE, PSEUDONYM, UNEXPLAINED, TAKEN)
 """The kinds of rows that go with a deleted value. Its copies stay known until its events are erased."""

@@ -214,8 +214,7 @@ def _to_repeat(
         stored = reached.get(digest)
         if stored is None or bases.get(digest) == b"":
             continue
-        base = bases.get(digest)
-        if digest in in_victims or base not in reached or not base_of(stored.content):
+        if digest in in_victims or bases[digest] not in reached or not base_of(stored.content):
             repeated.append(Piece(digest, state.whole(stored.content)))
     return repeated
 

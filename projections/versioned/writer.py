@@ -75,14 +75,8 @@ class VersionedWriter(IndexedVersioned):
         for slot in event.redacted:
             if slot <= HEAD_CONTENT:  # of a log that is read again: the event that says what stands there comes later
                 self._put_pseudonym(recorded.version, slot, "")
-        is_taken = HEAD_CONTENT in event.redacted
         if isinstance(body, ContentRedacted):
-            if body.message_ids or any(max(slots) > HEAD_CONTENT for _, slots in body.targets):
-                raise misplaced(recorded, "it takes more away than names and versions")
-            if not body.takes_names:
-                self._note_taken(recorded.version)
-                if not event.rest:
-                    self._let_go(recorded.position)
+            self._take_away(recorded, body)
         elif isinstance(body, VersionContentPut):
             self._put_pieces(body.pieces)
         elif isinstance(body, VersionPut):
@@ -90,9 +84,9 @@ class VersionedWriter(IndexedVersioned):
             if body.writes and body.parent is not None:
                 self._put_writes(body.line, body.parent, body.writes, time)
             version = _record_of(body, time, recorded.position)
-            if is_taken:  # until the event comes that says what stays of it
-                version = msgspec.structs.replace(version, skeleton=())
-            self._put_version(version)
+            # Without content it is pruned until the event comes that says what stays of it.
+            is_bare = HEAD_CONTENT in event.redacted
+            self._put_version(msgspec.structs.replace(version, skeleton=()) if is_bare else version)
             self._messages.take_version(version)
             self._change(time if body.stored_at is None else body.stored_at, expires_at=body.expires_at)
         elif isinstance(body, VersionWritesPut):
@@ -101,9 +95,7 @@ class VersionedWriter(IndexedVersioned):
             self._put_writes(body.line, body.id, body.tasks, time)
             self._change(max((task.written_at for task in body.tasks), default=0) or time)
         elif isinstance(body, VersionsKept):
-            self._keep(body)
-            if all(rest.skeleton == () for rest in body.rests):
-                self._note_taken(recorded.version)
+            self._keep(body, recorded.version)
         elif isinstance(body, VersionsRemoved):
             self._remove(body, recorded)
             self._change(time)
@@ -413,8 +405,18 @@ class VersionedWriter(IndexedVersioned):
                 self._work(work_ms(made_at(version), merged) - work_ms(made_at(version), before))
         return new
 
-    def _keep(self, body: VersionsKept) -> None:
+    def _take_away(self, recorded: Recorded, body: ContentRedacted) -> None:
+        if body.message_ids or any(max(slots) > HEAD_CONTENT for _, slots in body.targets):
+            raise misplaced(recorded, "it takes more away than names and versions")
+        if not body.takes_names:
+            self._note_taken(recorded.version)
+            if not recorded.event.rest:
+                self._let_go(recorded.position)
+
+    def _keep(self, body: VersionsKept, event_version: int) -> None:
         """Give versions what stays of them. Where it was never gone, nothing changes."""
+        if all(rest.skeleton == () for rest in body.rests):
+            self._note_taken(event_version)
         if body.begins is not None:
             self._begin_anew(body.begins)
         for rest in body.rests:

@@ -13,6 +13,7 @@ from tests.support.files_in_clear import files_with
 import chatledger
 from chatledger import NewMessage
 from chatledger.errors import HeldError
+from chatledger.graph_state import StateStore
 from chatledger.items import ItemStore
 
 REDACTING = """
@@ -171,6 +172,58 @@ def test_killed_while_it_sweeps_content(tmp_path: Path, kills: int) -> None:
         ledger.rebuild()
         assert ledger.get_messages("c") == messages
     assert files_with(tmp_path, b"kohlrabi") == []
+
+
+THINNING = """
+import sys
+import chatledger
+ledger = chatledger.open(sys.argv[1], durability="fast")
+print("begins", flush=True)
+print("swept", ledger.sweep(now=int(sys.argv[2])).versions, flush=True)
+"""
+
+
+@pytest.mark.parametrize("kind", ["directory", "sqlite"])
+@KILLS
+def test_killed_while_it_thins_versions(tmp_path: Path, kind: str, kills: int) -> None:
+    """No file has what earlier versions had, whatever sweep began it; the newest version, what it shares, and what is held read as before."""
+    location = str(tmp_path / "ledger") if kind == "directory" else f"sqlite:///{tmp_path / 'log.db'}"
+    dice, count, held = random.Random(23), 0, "chat:ada:held"
+    filler = "".join(dice.choices("abcdefgh ", k=60_000))
+    with chatledger.open(location, durability="fast") as ledger:
+        ledger.set_retention("short", kind="state", erases="versions", keep_days=1)
+        for number in range(2):
+            StateStore(ledger).put(held, {"said": f"asparagus {number}"})
+        ledger.hold("state", held)
+    for _ in range(kills):
+        with chatledger.open(location, durability="fast") as ledger:
+            for _ in range(10):
+                said = [f"stays {number}" for number in range(count)]
+                StateStore(ledger).put("chat:ada:trip", {"said": said, "own": f"{secret(count)} of", "text": filler})
+                filler = f"{filler[:20_000]}{secret(count)}of{filler[20_000 + len(secret(count)) + 2 :]}"
+                count += 1
+        killed(dice.uniform(0, 0.15), THINNING, location, str(LATE))
+
+    with chatledger.open(location, durability="fast") as ledger:
+        ledger.sweep(now=LATE)
+        ledger.wait_erased()
+        newest = StateStore(ledger).get("chat:ada:trip")
+        assert newest is not None
+        assert newest["said"] == [f"stays {number}" for number in range(count - 1)]
+        assert newest["own"] == f"{secret(count - 1)} of"
+        history = StateStore(ledger).history("chat:ada:trip", limit=count)
+        assert [version.is_pruned for version in history] == [False] + [True] * (count - 1)
+        for version in (1, 2):
+            state = StateStore(ledger).get(held, version)
+            assert state is not None
+            assert state["said"] == f"asparagus {version - 1}"
+        found = ledger.verify()
+        assert (found.redaction_pending, found.overdue_count, found.broken_holds) == ((), 0, ())
+        ledger.rebuild()
+        assert newest == StateStore(ledger).get("chat:ada:trip")
+    # Of the last two steps the newest version has the words.
+    assert [number for number in range(count - 2) if files_with(tmp_path, f"{secret(number)}of".encode())] == []
+    assert [number for number in range(count - 1) if files_with(tmp_path, f"{secret(number)} of".encode())] == []
 
 
 HOLDING = """

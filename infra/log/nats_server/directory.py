@@ -131,11 +131,13 @@ def _abandon_all() -> None:
 call_in_forked_child(_abandon_all)
 
 
-FORMAT = 9
+FORMAT = 10
 """
 The form of what is in a directory. It is raised whenever records get a new form, which a test over recorded bytes demands: an older
-version would take them for damaged, and says instead that it is to be upgraded. Forms before 4 are not read.
+version would take them for damaged, and says instead that it is to be upgraded.
 """
+_OLDEST_FORMAT: Final = 9
+"""The form from which on all are read; the number of a directory in an older one is raised as it is opened."""
 FORMAT_FILE = "format.json"
 CHECKED = "erasures-checked"
 RESERVE_BYTES = 12 * 1024 * 1024
@@ -247,7 +249,7 @@ class DataDirectory:
         """
         with self._explain():
             _make_folder(self.path)
-            if self._found_format() is None:
+            if self._found_format() != FORMAT:
                 self._format()
             # Told now, in words: the server would end with a line in its log.
             if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
@@ -402,7 +404,7 @@ class DataDirectory:
                 f"{self.path} has format {number}, this chatledger reads up to {FORMAT}; upgrade chatledger to open it"
             )
             raise UnsupportedFormatError(msg)
-        if number < FORMAT:
+        if number < _OLDEST_FORMAT:
             msg = (
                 f"{self.path} has format {number}, which a version before 0.1 wrote and this chatledger does not read. Export its chats "
                 "with 'chatledger export' of the version that wrote it, and import them into a new directory"
@@ -417,7 +419,7 @@ class DataDirectory:
         if foreign and self._found_format() is None:
             msg = f"{self.path} is not empty and not a chatledger directory; give a new or empty directory"
             raise ConfigurationError(msg)
-        if FORMAT_FILE not in names:
+        if self._found_format() != FORMAT:
             write_private(self.path / FORMAT_FILE, msgspec.json.encode(FormatRecord(FORMAT)) + b"\n")
 
     @contextlib.contextmanager

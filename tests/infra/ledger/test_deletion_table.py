@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pytest
 from tests.support.files_in_clear import files_with
@@ -29,9 +29,10 @@ SECRETS = {
     "hold": "secret of the hold",
     "value_holds": "secret of three holds",
     "state": "secret of the state",
+    "earlier": "secret of an earlier version",
     "item": "secret of the item",
 }
-OF_VALUES = {"state", "item", "value_holds"}
+OF_VALUES = {"state", "earlier", "item", "value_holds"}
 OF_CHAT = {*SECRETS} - OF_VALUES
 STATE = "chat:ada:trip"
 
@@ -50,6 +51,14 @@ def delete_values(ledger: Ledger) -> None:
     ItemStore(own).delete(("memories",), "card")
 
 
+def sweep_parts(ledger: Ledger, erases: Literal["content", "versions"]) -> None:
+    for rule in ledger.retention():
+        ledger.remove_retention(rule.name)
+    for kind in ("chat",) if erases == "content" else ("thread", "state", "item"):
+        ledger.set_retention(f"parts of {kind}", kind=kind, keep_days=7, erases=erases)  # type: ignore[arg-type]  # a kind
+    ledger.sweep(now=2**42)
+
+
 def change_pointers(ledger: Ledger) -> None:
     own = ledger.for_user("ada")
     head = own.get_messages("trip")[-1].id
@@ -61,12 +70,14 @@ def change_pointers(ledger: Ledger) -> None:
 
 
 ROWS = {
-    "delete_chat": Row(lambda ledger: ledger.delete_chat("trip"), {*OF_CHAT, "state"}),
+    "delete_chat": Row(lambda ledger: ledger.delete_chat("trip"), {*OF_CHAT, "state", "earlier"}),
     "Threads.delete": Row(delete_values, OF_VALUES),
     "redact": Row(lambda ledger: ledger.redact(ledger.get_messages("trip")[0].id), {"chat"}),
     "redact_words": Row(lambda ledger: ledger.redact_words("trip"), OF_CHAT - {"chat"}),
     "prune": Row(lambda ledger: LedgerSaver(ledger.for_user("ada")).prune(["alone"]), set()),
     "sweep": Row(lambda ledger: ledger.sweep(now=2**42), {*SECRETS}),
+    'erases="content"': Row(lambda ledger: sweep_parts(ledger, "content"), {"chat"}),
+    'erases="versions"': Row(lambda ledger: sweep_parts(ledger, "versions"), {"earlier"}),
     "erase_user": Row(lambda ledger: ledger.erase_user("ada"), {*SECRETS}),
     "delete_branch": Row(change_pointers, set()),
 }
@@ -95,7 +106,8 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         own.delete_checkpoint("trip", SECRETS["checkpoint"])
         for step in range(2):
             put_thread(own, "alone", step=step)
-        StateStore(own).put(STATE, {"said": SECRETS["state"]})
+        for kind in ("earlier", "state"):
+            StateStore(own).put(STATE, {"said": SECRETS[kind]})
         ItemStore(own).put(("memories",), "card", {"said": SECRETS["item"]})
         held: list[tuple[HoldKind, str]] = [
             ("thread", "alone"),

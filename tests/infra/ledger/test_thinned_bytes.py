@@ -1,5 +1,6 @@
 """Rules about versions, to the last byte: what they take is in no file, what stays reads as before, and everything verifies."""
 
+import contextlib
 import random
 import shutil
 import tempfile
@@ -12,12 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
-from tests.support.files_in_clear import files_with
+from tests.support.alchemy_world import new_alchemy_location
+from tests.support.files_in_clear import files_with, in_clear
+from tests.support.jetstream_world import TOKEN, new_name, running
 from tests.support.soak import IS_SOAK
 
 import chatledger
 from chatledger import Ledger
 from chatledger.admin import restore
+from chatledger.domain.retention import RetentionKind
 from chatledger.errors import HeldError
 from chatledger.graph_state import StateStore
 from chatledger.infra.ledger.items.item_store import ItemStore
@@ -37,8 +41,9 @@ def secret(number: int) -> str:
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
     with chatledger.open(tmp_path / "ledger") as ledger:
-        for kind in ("thread", "state", "item"):
-            ledger.set_retention(kind, kind=kind, keep_days=1, erases="versions")  # type: ignore[arg-type]  # a kind
+        kinds: tuple[RetentionKind, ...] = ("thread", "state", "item")
+        for kind in kinds:
+            ledger.set_retention(kind, kind=kind, keep_days=1, erases="versions")
         yield ledger
 
 
@@ -105,6 +110,38 @@ def test_what_earlier_versions_had_is_in_no_file(ledger: Ledger, tmp_path: Path)
         config = fill_thread(ledger, 1, first=6, config=config)
 
 
+KINDS = ["memory", "directory", "sqlite", "nats", "sqlite+pysqlite"]
+SERVERS = [pytest.param(kind, marks=pytest.mark.guard) for kind in ("postgresql+psycopg", "mysql+pymysql")]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *SERVERS])
+def test_on_every_kind_of_log(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """No record has what went; a database of its own may have it on its disk, as the page says."""
+    with contextlib.ExitStack() as stack:
+        location = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path}/log.db"}.get(kind, str(tmp_path / "data"))
+        if "+" in kind:
+            location = new_alchemy_location(request, kind, tmp_path)()
+        elif kind == "nats":
+            server = stack.enter_context(running(tmp_path / "server"))
+            location = f"nats://{TOKEN}@127.0.0.1:{server.port}/{new_name()}"
+        places: dict[str, Any] = {} if kind == "memory" else {"index": tmp_path / "index"}
+        ledger = stack.enter_context(chatledger.open(location, create=kind == "nats", **places))
+        ledger.set_retention("state", kind="state", keep_days=1, erases="versions")
+        text = "".join(random.Random(3).choices("abcdefgh ", k=50_000))
+        for number in range(3):
+            StateStore(ledger).put(STATE, {"own": secret(number), "text": f"{secret(10 + number)}{text}"})
+        ledger.sweep(now=LATE)
+        ledger.wait_erased()
+        records = b"".join(in_clear(record.state) for record in ledger._store.whole("verify").log.stored(0))
+        assert [number for number in (0, 1, 2, 10, 11, 12) if secret(number).encode() in records] == [2, 12]
+        if "+" not in kind or "sqlite" in kind:
+            assert files_with(tmp_path, secret(0).encode()) == files_with(tmp_path, secret(11).encode()) == []
+        state = StateStore(ledger).get(STATE)
+        assert state is not None
+        assert (state["own"], state["text"]) == (secret(2), f"{secret(12)}{text}")
+        assert ledger.verify().redaction_pending == ()
+
+
 STEPS = (
     *("put", "put", "put", "put", "put back", "fork", "large", "large", "writes", "sweep", "sweep", "sweep some"),
     *("prune", "copy", "delete copy", "rebuild", "backup", "move", "hold", "export"),
@@ -116,7 +153,7 @@ class Story:
     """
     Threads and states of which versions lose their content, and what their living versions should read as.
 
-    Each version has a word of its own, a list that grows, and a long text of which a part changes.
+    Each version has a word of its own, a list that grows, a long text of which a part changes, and what later ones make a delta channel from.
     """
 
     def __init__(self, folder: Path, location: str) -> None:
@@ -137,6 +174,7 @@ class Story:
         before = [*self.living.get(thread_id, {}).values()]
         self.count += 1
         values = dict(before[-1]) if before else {"messages": [], "text": ""}
+        values.pop("delta", None)
         messages = [*values["messages"], f"said {secret(self.count)}"][-5:]
         return {**values, "messages": messages, "last": secret(self.count + 10_000)}
 
@@ -151,6 +189,13 @@ class Story:
         checkpoint["channel_versions"] = versions
         metadata: Any = {"source": "loop", "step": self.count, "parents": {}}
         saver = LedgerSaver(self.ledger)
+        if (
+            parent is not None and self.count % 3
+        ):  # made from the writes of all versions since the last that has a value
+            metadata["counters_since_delta_snapshot"] = {"delta": [1, 1]}
+            saver.put_writes(config, [("delta", f"delta {self.count}")], f"delta {self.count}")
+        else:
+            checkpoint["channel_values"]["delta"] = values["delta"] = f"delta {self.count}"
         saver.put(config, checkpoint, metadata, versions)
         known[checkpoint["id"]] = values
         stored = StateStore(self.ledger).put(STATE, {"step": self.count, **values})
@@ -165,7 +210,9 @@ class Story:
                 self.put(thread_id, self.values(thread_id))
             case "put back" if known:  # the values of an earlier version once more
                 self.count += 1
-                self.put(thread_id, {**list(known.values())[number % len(known)]})
+                earlier = {**list(known.values())[number % len(known)]}
+                earlier.pop("delta", None)
+                self.put(thread_id, earlier)
             case "fork" if known:
                 self.put(thread_id, self.values(thread_id), [*known][number % len(known)])
             case "large":
@@ -175,7 +222,9 @@ class Story:
                 before = values["text"] or self.text
                 self.put(thread_id, {**values, "text": before[:at] + word + before[at + len(word) :]})
             case "writes" if known:
-                config: Any = {"configurable": {"thread_id": thread_id, "checkpoint_ns": "", "checkpoint_id": [*known][-1]}}
+                config: Any = {
+                    "configurable": {"thread_id": thread_id, "checkpoint_ns": "", "checkpoint_id": [*known][-1]}
+                }
                 self.count += 1
                 LedgerSaver(self.ledger).put_writes(config, [("note", secret(self.count + 30_000))], f"task {number}")
             case "sweep" | "sweep some":
@@ -241,8 +290,9 @@ class Story:
     def check(self) -> None:
         """All that stays reads as it did, before and behind a rebuild; what went is in no file."""
         self.ledger.wait_erased()
-        store = StateStore(self.ledger)
+        store, exported = StateStore(self.ledger), [self.ledger.export_thread(each) for each in self.living]
         for _ in range(2):
+            assert exported == [self.ledger.export_thread(each) for each in self.living]
             for thread_id, versions in self.living.items():
                 assert self.read(thread_id) == versions
             for version, values in self.states:

@@ -223,7 +223,9 @@ def test_a_sweep_costs_what_the_value_still_has(ledger: Ledger, days: Days) -> N
         with counting() as counts:
             assert ledger.sweep(now=days.ms()).versions == 2
         work.append(counts.total())
-    assert work[1] <= work[0] + 2 * TILE  # where the events are that are left is told by walking a tile of the stream's tree
+    assert (
+        work[1] <= work[0] + 2 * TILE
+    )  # where the events are that are left is told by walking a tile of the stream's tree
 
 
 def test_a_version_that_comes_late_is_seen_among_pruned_ones(ledger: Ledger, days: Days) -> None:

@@ -26,7 +26,6 @@ from chatledger import admin, user
 from chatledger.domain.chat.events import MessagesAppended
 from chatledger.domain.errors import ConfigurationError, CorruptStateError
 from chatledger.domain.log.parts import COMMITTED, event_hash, take_apart, without
-from chatledger.graph_state import StateStore, state_id
 from chatledger.infra.log.memory import MemoryLog
 from chatledger.infra.log.nats import event_log, reading
 from chatledger.infra.log.nats.event_log import JetStreamLog
