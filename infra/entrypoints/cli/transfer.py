@@ -1,6 +1,7 @@
 """`import` and `export`: whole conversations in and out."""
 
 import contextlib
+import getpass
 import os
 import shutil
 import sys
@@ -35,7 +36,9 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
 
-from ...exchange.agents.every import AGENTS, ALIASES
+from ...exchange.agents.agent import Agent, SessionFile
+from ...exchange.agents.every import AGENTS, ALIASES, transcript_in
+from ...exchange.agents.following import FileKeeping, place_of
 from ...exchange.chat_groups import ChatImport, import_chats
 from ...exchange.context_databases import is_context_database, is_database
 from ...exchange.conversations import CONVERSATION_FORMATS, write_conversations
@@ -108,7 +111,7 @@ class _FileImport:
         if isinstance(path, str):
             return True
         with self._leaving_out(InvalidValueError):
-            if not self._is_of_saver(path):
+            if not self._is_of_saver(path) and self._transcript(path) is None:
                 self._read(path, lambda _: None)
             return True
         return False
@@ -126,6 +129,10 @@ class _FileImport:
                     threads=taken.threads, agent_checkpoints=taken.checkpoints, known_checkpoints=taken.known
                 )
                 return
+            transcript = self._transcript(path)
+            if transcript is not None:
+                self._keep(ledger, *transcript)
+                return
             contents = self._read(path, self._report, strict=self.strict)
             chats = self._chats(ledger, contents)
             outcomes: Iterator[ChatImport]
@@ -142,6 +149,26 @@ class _FileImport:
                         self.counts[count_name] += getattr(result, count_name)
                 messages = count(self.counts["messages_added"], "new message")
                 say(f"importing {name}: {count(self.chats, 'chat')}, {messages}")
+
+    def _transcript(self, path: Path | str) -> tuple[Agent, SessionFile] | None:
+        if self.file_format is None and isinstance(path, Path) and path.is_file():
+            with contextlib.suppress(OSError):
+                return transcript_in(path)
+        return None
+
+    def _keep(self, ledger: Ledger, agent: Agent, file: SessionFile) -> None:
+        """Keep the transcript of a coding agent, byte for byte, as 'chatledger keep' does."""
+        before = ledger.get_chat(file.chat_id)
+        place = None if before is None else place_of(before)
+        kept = FileKeeping(ledger, agent, self.user_id or getpass.getuser()).keep(file, place, at_end=True)
+        for problem in kept.problems:
+            print_note(self._shown(problem))
+        after = ledger.get_chat(file.chat_id)
+        self.counts["new" if kept.is_new else "changed" if kept.lines else "unchanged"] += 1
+        counts = [0 if chat is None else chat.message_count for chat in (before, after)]
+        branches = [0 if chat is None else chat.branch_count for chat in (before, after)]
+        self.counts.update(messages_added=counts[1] - counts[0], branches_added=branches[1] - branches[0])
+        self.counts["problems"] += len(kept.problems)
 
     def _chats(self, ledger: Ledger, contents: Iterable[Exported]) -> Iterator[ImportedChat]:
         """Yield the chats of a file with their owners; what else is in it is taken in on the way."""
@@ -279,7 +306,8 @@ def import_command(
     APIs and files for tuning (messages), pairs of a chosen and a rejected answer (dpo), ShareGPT files (sharegpt),
     OpenAssistant files (oasst), SQLite files of Deep Agents (deepagents) and what 'chatledger export' writes (chatledger:
     with threads of agents and states of graphs), also as .gz; and threads of agents from files of LangGraph's SqliteSaver
-    (langgraph). A database is named as postgresql://host/database: that of LangGraph's PostgresSaver, or of a store of Deep
+    (langgraph). A transcript of Claude Code, Codex, Gemini CLI or pi is kept byte for byte; 'chatledger keep' takes all
+    that are here. A database is named as postgresql://host/database: that of LangGraph's PostgresSaver, or of a store of Deep
     Agents, with ?schema=NAME where it has one. Doing it again changes nothing: what is here stays, what is new is added.
 
     A broken record is reported with its line and left out; a message whose parent is missing becomes a root. With

@@ -1,6 +1,7 @@
 """Claude Code: one file for each session, whose lines are entries with a `uuid` and the `parentUuid` of what they follow."""
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,8 @@ from .agent import Agent, NewSession, SessionFile, WrittenSession, prompt_title,
 PROJECT: Final = "claude_project"
 SESSION: Final = "claude_session"
 SUBPATH: Final = "claude_subpath"
+_OTHERS: Final = re.compile("[^A-Za-z0-9]")
+"""What names of folders of projects have no letter for."""
 """The keys of the metadata of a chat that say of which transcript it is; the subpath of the main one is empty."""
 _MODEL: Final = "chatledger"
 """The name of the model in entries for answers that Claude did not write: without one the client hangs."""
@@ -135,6 +138,16 @@ def _sessions(root: Path) -> Iterator[SessionFile]:
             more = {"parent": chat_id} | ({"tool_call_id": call} if call else {})
             sub_id = chat_id_of(path.parent.name, path.stem, keys[SUBPATH])
             yield SessionFile(sub, sub_id, {"session": sub.stem, **keys, **more})
+
+
+def session_file(path: Path, session: str, entry: Mapping[str, Any]) -> SessionFile:
+    """Return a transcript that lies anywhere, under the name that its session has where Claude Code keeps it, by an entry."""
+    project = _OTHERS.sub("-", text_at(entry, "cwd") or "")
+    agent_id = text_at(entry, "agentId") if entry.get("isSidechain") is True else None
+    subpath = f"subagents/agent-{agent_id}" if agent_id else ""
+    keys = {"session": subpath.rpartition("/")[2] or session, PROJECT: project, SESSION: session, SUBPATH: subpath}
+    more = {"parent": chat_id_of(project, session)} if subpath else {}
+    return SessionFile(path, chat_id_of(project, session, subpath), keys | more)
 
 
 _FIELDS: Final = {"cwd": "cwd", "git_branch": "gitBranch", "agent_version": "version"}

@@ -9,13 +9,13 @@ Nothing that is kept is removed; messages that the file has no more are stale.
 import contextlib
 import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, cast
+from typing import IO, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -174,7 +174,7 @@ class FileKeeping(NamedTuple):
             return Kept(place=before)
         if self.agent.rows is not None:
             return self._keep_rows(self.agent.rows, file, (before, now), at_end=at_end)
-        with _opened(file.path) as stream:
+        with opened(file.path) as stream:
             at, stale = before or now, _Stale()
             if before is not None and not _fits(stream, before):
                 at, stale = self._compared(file, stream)
@@ -374,11 +374,25 @@ def exported(ledger: Ledger, chat: Chat, agent: Agent) -> bytes:
     return b"".join(bytes_of(value) + b"\n" for message in stored for value in _own_values(message))
 
 
-def _opened(path: Path) -> IO[bytes]:
+@contextlib.contextmanager
+def opened(path: Path) -> Generator[IO[bytes]]:
+    """
+    Yield a transcript that is open for reading, also where it is packed.
+
+    Raises:
+        OSError: It cannot be read, or is damaged.
+    """
     if path.suffix != ".zst":
-        return path.open("rb")
+        with path.open("rb") as stream:
+            yield stream
+        return
     library: Any = import_module("compression.zstd" if sys.version_info >= (3, 14) else "zstandard")
-    return cast("IO[bytes]", io.BufferedReader(library.open(path, "rb")))
+    try:
+        with io.BufferedReader(library.open(path, "rb")) as packed:
+            yield packed
+    except (library.ZstdError, EOFError) as error:
+        msg = f"it is damaged: {error}"
+        raise OSError(msg) from error
 
 
 def _fits(stream: IO[bytes], place: FilePlace) -> bool:

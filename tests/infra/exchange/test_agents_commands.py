@@ -20,6 +20,7 @@ from tests.support.coding_agents import (
     GEMINI_SESSION,
     OPENCODE,
     OPENCODE_SESSION,
+    PI,
     SESSION,
     THREAD,
     as_bytes,
@@ -31,6 +32,7 @@ from tests.support.coding_agents import (
     opencode_file,
     opencode_message,
     opencode_text,
+    pi_file,
 )
 
 from chatledger.infra.entrypoints.cli.app import cli
@@ -86,6 +88,46 @@ def test_a_search_of_this_folder_and_those_below_it(tmp_path: Path, monkeypatch:
     assert found == [hit["message"]["id"] for page in pages for hit in page]
     assert len(value(tmp_path, "search", "fado", "--kept")) == 12
     assert "More with --offset 4" in run(tmp_path, "search", "fado", "--here", "--limit", "4")
+
+
+@pytest.mark.parametrize("damage", [b"no frame", b"\x28\xb5\x2f\xfd\x04\x58\xff\xff\xff"])
+def test_a_packed_file_that_is_damaged_is_named_and_the_others_are_in(tmp_path: Path, damage: bytes) -> None:
+    damaged = codex_file(tmp_path / "home", as_bytes(CODEX)).with_name("rollout-2026-11-20T10-00-00-damaged.jsonl.zst")
+    damaged.write_bytes(damage)
+    outcome = json.loads(run(tmp_path, "keep", "--json", code=1))
+
+    assert [str(damaged) in failure for failure in outcome["failures"]] == [True]
+    assert [session["agent"] for session in value(tmp_path, "sessions")] == ["codex"]
+    assert "unknown format" in CliRunner(env=environment(tmp_path)).invoke(cli, ["import", str(damaged)]).output
+
+
+def test_a_transcript_is_imported_from_anywhere(tmp_path: Path) -> None:
+    """Under the id that 'keep' gives it, where its agent has it, and byte for byte; a second time changes nothing."""
+    home, copies = tmp_path / "home", tmp_path / "copies"
+    copies.mkdir()
+    files = {
+        "claude-code": claude_file(home, as_bytes(CLAUDE)),
+        "codex": codex_file(home, as_bytes(CODEX)),
+        "gemini-cli": gemini_file(home, as_bytes(GEMINI)),
+        "pi": pi_file(home, as_bytes(PI)),
+    }
+    lone = [copies / path.name for path in files.values()]
+    for path, copy in zip(files.values(), lone, strict=True):
+        copy.write_bytes(path.read_bytes() + b"torn")
+        path.write_bytes(path.read_bytes())
+    where = ("--location", str(tmp_path / "ledger"))
+    said = [run(tmp_path, "import", *where, *map(str, lone)) for _ in range(2)]
+
+    assert "Imported 4 chats: 4 new" in said[0]
+    assert "Nothing changed: 4 chats read" in said[1]
+    sessions = value(tmp_path, "sessions")
+    assert {*files} == {session["agent"] for session in sessions}
+    for session in sessions:
+        own = files[session["agent"]].read_bytes()
+        assert own == run(tmp_path, "export", session["session"], "--format", session["agent"]).encode()
+    assert {"new": 0, "grown": 0} == {
+        name: sum(counts[name] for counts in value(tmp_path, "keep")["agents"].values()) for name in ("new", "grown")
+    }
 
 
 def test_sessions_are_kept_listed_and_written_again(tmp_path: Path) -> None:
