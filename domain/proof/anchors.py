@@ -95,6 +95,7 @@ class Anchor(Value, frozen=True):
         public_key: The 32 bytes of the Ed25519 key that goes with the signature. Compare it with one that you trust.
         signature: Over `signed_bytes`.
         leaves: One for each stream; or none, in the short form that goes with inclusion proofs.
+        timestamp: What a time stamp authority (RFC 3161) answered of the signature; empty where none was asked.
     """
 
     position: int
@@ -104,6 +105,7 @@ class Anchor(Value, frozen=True):
     public_key: bytes
     signature: bytes
     leaves: tuple[AnchorLeaf, ...] = ()
+    timestamp: bytes = b""
 
     @property
     def key_id(self) -> str:
@@ -201,6 +203,8 @@ class Anchor(Value, frozen=True):
             "public_key": base64.b64encode(self.public_key).decode(),
             "signature": base64.b64encode(self.signature).decode(),
         }
+        if self.timestamp:
+            head["timestamp"] = base64.b64encode(self.timestamp).decode()
         lines = [msgspec.json.encode(leaf.to_row()).decode() for leaf in self.leaves]
         start = msgspec.json.format(msgspec.json.encode(head)).decode().removesuffix("\n}")
         listed = ",\n    ".join(lines)
@@ -225,6 +229,7 @@ class Anchor(Value, frozen=True):
                 public_key=_sized(base64.b64decode(values["public_key"], validate=True), _KEY_BYTES),
                 signature=_sized(base64.b64decode(values["signature"], validate=True), _SIGNATURE_BYTES),
                 leaves=tuple(map(AnchorLeaf.from_row, values["leaves"])),
+                timestamp=base64.b64decode(values.get("timestamp", ""), validate=True),
             )
             _check_key_id(anchor, values["key_id"])
         except InvalidValueError:

@@ -22,6 +22,7 @@ from chatledger.infra.ledger.peers import PulledChat
 from chatledger.infra.ledger.persons import check_receipt
 from chatledger.infra.ledger.proof import check_excerpt
 from chatledger.infra.ledger.sync import PullReport
+from chatledger.infra.ledger.timestamps import TimeStamp, check_timestamp, stamped, timestamp_request
 from chatledger.infra.log.nats_server.launcher import ServerBinary
 from chatledger.infra.store.backup.manifest import Backup
 from chatledger.infra.store.quarantine import QuarantinedStream
@@ -58,11 +59,13 @@ __all__ = [
     "ReplicaSetAside",
     "RetentionRule",
     "ServerBinary",
+    "TimeStamp",
     "Verification",
     "check_backup",
     "check_bundle",
     "check_excerpt",
     "check_receipt",
+    "check_timestamp",
     "compare_replicas",
     "diagnose",
     "give_up",
@@ -70,4 +73,6 @@ __all__ = [
     "repair",
     "restore",
     "set_replica_aside",
+    "stamped",
+    "timestamp_request",
 ]

@@ -57,6 +57,7 @@ VERBS: Final = {
     "feeds": "log",
     "verify": "proofs",
     "anchor": "proofs",
+    "timestamp": "stamps",
     "prove": "proofs",
     "check-proof": "proofs",
     "check-receipt": "proofs",

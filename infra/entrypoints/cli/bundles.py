@@ -7,14 +7,17 @@ from typing import Final
 import click
 
 from chatledger.domain.draw.escaping import escaped
+from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.proof.anchors import Anchor
 from chatledger.domain.proof.bundle import BundleReport
 from chatledger.domain.values import Message
 
 from ...ledger.bundles import check_bundle
+from ...ledger.timestamps import check_timestamp
 from .options import ID, GlobalOptions, WholeNumber, ledger_at, ledger_options
 from .output import count, fields_of, format_time, print_json, print_note, print_text
 from .proofs import FILE, content_of, note_key, refuse_to_overwrite
+from .stamps import print_stamp
 
 _PUBLIC_KEY = click.option(
     "--public-key", type=FILE, metavar="FILE", help="The Ed25519 public key (PEM) of whom you trust to have signed it."
@@ -105,17 +108,30 @@ def create_bundle_command(
 @bundle_command.command("verify")
 @click.argument("file", metavar="FILE", type=FILE)
 @_PUBLIC_KEY
+@click.option(
+    "--timestamp-roots",
+    "roots",
+    type=FILE,
+    metavar="FILE",
+    help="Root certificates (PEM) of the time stamp authorities that you trust: it must have a time stamp of one.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def verify_bundle_command(*, file: Path, public_key: Path | None, as_json: bool) -> None:
+def verify_bundle_command(*, file: Path, public_key: Path | None, roots: Path | None, as_json: bool) -> None:
     """Verify FILE, and show what it holds. Needs no ledger."""
     report = check_bundle(file, public_key)
+    if report.anchor is None and roots is not None:
+        msg = "nobody signed this bundle, so it has no time stamp either; ask for one with an anchor"
+        raise InvalidValueError(msg)
+    stamp = None if report.anchor is None else check_timestamp(report.anchor, roots)
     if as_json:
-        print_json({"ok": True, **fields_of(report)})
+        print_json({"ok": True, **fields_of(report), "timestamp": None if stamp is None else fields_of(stamp)})
         return
     print_text(f"The bundle holds: {count(len(report.chats), 'chat')}.")
     _print_chats(report)
     if report.anchor is not None and public_key is None:
         note_key(report.anchor, "bundle")
+    if stamp is not None:
+        print_stamp(stamp)
 
 
 @bundle_command.command("import")
