@@ -13,6 +13,8 @@ from chatledger import InvalidValueError, user
 from chatledger.admin import Anchor, check_bundle, check_timestamp, stamped, timestamp_request
 from chatledger.errors import ConfigurationError
 
+pytestmark = pytest.mark.guard  # it makes keys, and runs programs
+
 VERIFIER = Path(__file__).parents[3] / "tools" / "verify_bundle.py"
 CONFIG = """
 [req]
