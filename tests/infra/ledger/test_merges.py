@@ -296,7 +296,7 @@ shapes = st.lists(
 
 
 @given(shapes)
-@settings(deadline=None, max_examples=examples(20))
+@settings(deadline=None, max_examples=examples(200))
 def test_any_order_of_merges_is_acyclic_and_finds_its_bases(shape: list[Node]) -> None:
     """The index finds what a walk over all edges finds, also built anew, and no message comes before itself."""
     with chatledger.open("memory:") as ledger:
