@@ -24,7 +24,7 @@ PROJECT: Final = "claude_project"
 SESSION: Final = "claude_session"
 SUBPATH: Final = "claude_subpath"
 _OTHERS: Final = re.compile("[^A-Za-z0-9]")
-"""What names of folders of projects have no letter for."""
+"""Characters in the place of which the folder of a project has a dash."""
 """The keys of the metadata of a chat that say of which transcript it is; the subpath of the main one is empty."""
 _MODEL: Final = "chatledger"
 """The name of the model in entries for answers that Claude did not write: without one the client hangs."""

@@ -61,9 +61,9 @@ def transcript_in(path: Path) -> tuple[Agent, SessionFile] | None:
                 return gemini_cli.AGENT, SessionFile(path, f"{GEMINI_CLI}/{name}", {"session": session})
             kind, payload = text_at(fields, "type"), object_at(fields, "payload")
             if kind == "session_meta" and (thread := text_at(payload, "id")):
-                return codex.AGENT, SessionFile(path, f"{codex.NAME}/{thread}", {"session": thread})
+                return codex.AGENT, SessionFile(path, f"{codex.AGENT.name}/{thread}", {"session": thread})
             if kind == "session" and "cwd" in fields and (own := text_at(fields, "id")):
-                return pi.AGENT, SessionFile(path, f"{pi.NAME}/{own}", {"session": own})
+                return pi.AGENT, SessionFile(path, f"{pi.AGENT.name}/{own}", {"session": own})
     return None
 
 
