@@ -46,8 +46,9 @@ def test_help_of_each_verb(verb: str) -> None:
             "links",
             "members",
             "new",
+            "remote",
             "retention",
-        }  # keys, links, members and retention have verbs that have it
+        }  # keys, links, members, remote and retention have verbs that have it
     )
 
 
