@@ -145,7 +145,7 @@ class _Fit:
         )
 
     def append(self, body: MessagesAppended) -> None:
-        """Messages, with placeholders for parents and for what they reply to."""
+        """Messages, with placeholders for parents, for what they merge and for what they reply to."""
         before = None if body.branch is None else self._need_branch(body.branch)
         messages = [
             structs.replace(message, redacted=redaction_in(message.notes))
@@ -153,7 +153,8 @@ class _Fit:
             if not self._state.has_message(message.id)
         ]
         own = {message.id for message in messages}
-        named = [*chain.from_iterable((message.parent_id, message.reply_to) for message in messages), body.to_head]
+        edges = ((message.parent_id, message.reply_to, *message.merged_from) for message in messages)
+        named = [*chain.from_iterable(edges), body.to_head]
         lost = self._placeholders(named, own, before)
         head = None if before is None else before.head_message_id
         if lost or messages:

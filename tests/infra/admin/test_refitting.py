@@ -77,3 +77,15 @@ def test_links_end_with_a_repair(body: Body) -> None:
     [recorded] = story.encode([body])
     fitted = refit_chat(recorded, story.chat(), gap="3 to 4", new_id=lambda: "new")
     assert fitted == [LinkRevoked("l1"), *([body] if isinstance(body, CheckpointSet) else [])]
+
+
+def test_what_a_merge_names_has_a_placeholder() -> None:
+    """Else the index would refuse the event that names a message which was lost."""
+    story = Story().chain("m1")
+    merge = Message(id="s", parent_id="m1", name="user", data=1, created_at=1, merged_from=("lost",))
+    [recorded] = story.encode([MessagesAppended((merge,), 0, "m1", "s")])
+    [fitted] = refit_chat(recorded, story.chat(), gap="3 to 4", new_id=lambda: "new")
+
+    assert isinstance(fitted, MessagesAppended)
+    assert [message.id for message in fitted.messages] == ["lost", "s"]
+    story.write([fitted])
