@@ -21,6 +21,7 @@ from chatledger.domain.errors import (
     MessageNotFoundError,
     NotFoundError,
 )
+from chatledger.domain.legal_hold import LegalHold
 from chatledger.domain.remotes import Remote
 
 from ..ledger.bundles import is_bundle
@@ -84,6 +85,10 @@ class _RemoteHead(msgspec.Struct):
 class _RemoteHeads(msgspec.Struct):
     identity: str
     heads: list[_RemoteHead]
+
+
+class _Holds(msgspec.Struct):
+    holds: list[LegalHold]
 
 
 class _TakenChats(msgspec.Struct):
@@ -155,6 +160,14 @@ class RemoteLedger:
         except NotFoundError as error:
             raise ChatNotFoundError(chat_id) from error
         return read_tail(_decoded(answer, ChatTail, self.url), self.url)
+
+    def holds(self, chat_ids: Sequence[str] | None) -> list[LegalHold]:
+        """Return the legal holds on users and on chats, or on some chats, where the key is not limited to a user."""
+        return _decoded(self._ask("/pulls/holds", {"chat_ids": chat_ids}), _Holds, self.url).holds
+
+    def take_holds(self, holds: Sequence[LegalHold]) -> list[LegalHold]:  # noqa: ARG002 - of all targets
+        """Put none: who may hold there pulls them."""
+        return []
 
     def take_in(self, bundle: IO[bytes]) -> list[TakenChat]:
         """Write the events of a bundle there, as far as the key may. Raises `InvalidValueError` where it does not hold."""

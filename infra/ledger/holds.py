@@ -1,6 +1,7 @@
 """Legal holds of a ledger: put, released and listed."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,7 @@ from chatledger.domain.errors import ChatNotFoundError, NotFoundError
 from chatledger.domain.holds import HOLD_KINDS, HOLDS, LEDGER_OWNER, SETTING, hold_key
 from chatledger.domain.legal_hold import HoldKind, LegalHold
 from chatledger.domain.limits import check_choice, check_id
-from chatledger.domain.versioned.numbered import VALUE, StateDraft, decide_end_item, decide_put_state
+from chatledger.domain.versioned.numbered import LINE, VALUE, StateDraft, decide_end_item, decide_put_state, has_value
 from chatledger.domain.versioned.serials import encoded
 from chatledger.projections.log.holds import find_hold, goes_along, own_value
 from chatledger.projections.log.kinds import CHATS, ITEMS, KIND_OF_FAMILY, StoredStream, StreamKind
@@ -48,7 +49,7 @@ class HoldMethods(LedgerPart):
         Source: index and log. Costs an event for each stream that it covers.
         """
         store = self._store.whole("hold")
-        key = hold_key(kind, held_id)
+        hold_key(kind, held_id)  # refuses what can be none
         if reason is not None:
             check_id(reason, "reason")
         store.catch_up(None, _CATCH_UP_S)
@@ -61,10 +62,7 @@ class HoldMethods(LedgerPart):
             hold = before
         else:
             hold = LegalHold(kind=kind, id=held_id, held_at=clock_ms(), held_by=current().actor, reason=reason)
-        # First what begins meanwhile finds it, then what is there is marked; only then it is in force, and `verify` counts from there.
-        store.execute(ITEMS, key, partial(_decide_put, hold, SETTING))
-        _mark(store, hold, is_held=True)
-        store.execute(ITEMS, key, partial(_decide_put, hold, None))
+        put_hold(store, hold)
         return hold
 
     def release(self, kind: HoldKind, held_id: str) -> bool:
@@ -110,6 +108,41 @@ class HoldMethods(LedgerPart):
             listed = living_items(snapshot.txn, snapshot.tables, LEDGER_OWNER, labels)
             holds = [own_value(snapshot.stream(ITEMS, record.key), LegalHold) for record in listed]
         return [hold for hold in holds if hold is not None]
+
+
+def put_hold(store: StorePort, hold: LegalHold) -> None:
+    """Put a hold on what is there, as it is; when this returns it is in force."""
+    # First what begins meanwhile finds it, then what is there is marked; only then it is in force, and `verify` counts from there.
+    key = hold_key(hold.kind, hold.id)
+    store.execute(ITEMS, key, partial(_decide_put, hold, SETTING))
+    _mark(store, hold, is_held=True)
+    store.execute(ITEMS, key, partial(_decide_put, hold, None))
+
+
+def take_holds(store: StorePort, holds: Sequence[LegalHold]) -> list[LegalHold]:
+    """
+    Put the holds of another ledger that are not in force here, as they are there; return those that were put.
+
+    One that was released here after it was put there stays released, and one on what is not here waits until it is.
+    """
+    put: list[LegalHold] = []
+    for hold in holds:
+        with store.snapshot() as snapshot:
+            if hold.kind != "user" and not [*_covered(snapshot, hold.kind, hold.id)]:
+                continue
+            item = snapshot.stream(ITEMS, hold_key(hold.kind, hold.id))
+            newest = (
+                None if item.record is None or item.record.newest is None else item.version(LINE, item.record.newest)
+            )
+            ended = item.tombstone.deleted_at if item.tombstone is not None else 0
+            if newest is not None:
+                # One that is being set is put again, as whoever began it may not have come to its end.
+                is_settled = has_value(newest) and newest.node != SETTING
+                ended = sys.maxsize if is_settled else ended if has_value(newest) else newest.stored_at
+        if hold.held_at > ended:
+            put_hold(store, hold)
+            put.append(hold)
+    return put
 
 
 def _decide_put(hold: LegalHold, node: str | None, state: IndexedVersioned, now: int) -> list[Body]:

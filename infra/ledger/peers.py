@@ -26,6 +26,7 @@ from chatledger.domain.errors import (
     InvalidValueError,
     MessageNotFoundError,
 )
+from chatledger.domain.legal_hold import LegalHold
 from chatledger.domain.limits import sought_id
 from chatledger.domain.proof.bundle import ChatEntry
 from chatledger.domain.values import RedactionCause
@@ -36,6 +37,7 @@ from ..log.envelope import acting, clock_ms
 from ..store.commands import ChatsToRead
 from .bundles import REFUSALS, BundleMethods
 from .chats import ChatMethods
+from .holds import HoldMethods, take_holds
 from .interchange import InterchangeMethods, Tail, exported_tail
 from .port import LedgerSnapshot, store_of
 from .proof import tree_of
@@ -170,6 +172,10 @@ class PullSource(Peer, Protocol):
         """
         ...
 
+    def holds(self, chat_ids: Sequence[str] | None) -> list[LegalHold]:
+        """Return the legal holds on users and on chats, or on some chats; none where only a user's are shown."""
+        ...
+
 
 @runtime_checkable
 class PullTarget(Peer, Protocol):
@@ -184,6 +190,10 @@ class PullTarget(Peer, Protocol):
         """Write the events of a bundle. Raises `InvalidValueError` where it does not hold, and then nothing is written."""
         ...
 
+    def take_holds(self, holds: Sequence[LegalHold]) -> list[LegalHold]:
+        """Put legal holds that are not in force; return those that were put. One on a chat that is not there is not."""
+        ...
+
     def settle(self, settlement: Settlement, theirs: ImportedChat | None) -> PulledChat | None:
         """
         Delete a chat, or take what the other ledger went on with beside what is here; None where nothing was to be done.
@@ -193,7 +203,7 @@ class PullTarget(Peer, Protocol):
         ...
 
 
-class TravelMethods(ChatMethods, InterchangeMethods, BundleMethods):
+class TravelMethods(ChatMethods, InterchangeMethods, BundleMethods, HoldMethods):
     """The parts of a ledger that a pull needs."""
 
 
@@ -279,6 +289,20 @@ class LedgerPeer:
                 tail.regeneration_ids.add(body.regeneration_id)
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return exported_tail(snapshot.chat(chat_id), tail)
+
+    def holds(self, chat_ids: Sequence[str] | None) -> list[LegalHold]:
+        """Return the legal holds on users and on chats, or on some chats; none where only a user's are shown."""
+        if self._store.user_id is not None:
+            return []
+        holds = self._ledger.holds()
+        if chat_ids is None:
+            return [hold for hold in holds if hold.kind in {"chat", "user"}]
+        wanted = set(chat_ids)
+        return [hold for hold in holds if hold.kind == "chat" and hold.id in wanted]
+
+    def take_holds(self, holds: Sequence[LegalHold]) -> list[LegalHold]:
+        """Put legal holds that are not in force; return those that were put. One on a chat that is not there is not."""
+        return take_holds(self._store.whole("hold"), holds)
 
     def take_in(self, bundle: IO[bytes]) -> list[TakenChat]:
         """Write the events of a bundle. Raises `InvalidValueError` where it does not hold, and then nothing is written."""

@@ -11,6 +11,7 @@ import msgspec
 
 from chatledger.domain.chat.interchange import ImportedChat
 from chatledger.domain.errors import ChatNotFoundError, InvalidValueError, MessageNotFoundError
+from chatledger.domain.legal_hold import LegalHold
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import Progress, no_progress
 from chatledger.domain.wire import Value
@@ -46,10 +47,12 @@ class PullReport(Value, frozen=True, kw_only=True):
     Args:
         compared: How many chats the other ledger showed.
         chats: Those that are not as they were, and those that were to change and could not, in the order of their ids.
+        holds: The legal holds that were put, as they are in force there.
     """
 
     compared: int
     chats: tuple[PulledChat, ...]
+    holds: tuple[LegalHold, ...] = ()
 
 
 class _Difference(NamedTuple):
@@ -81,7 +84,7 @@ class SyncMethods(TravelMethods):
         A chat that only the other went on with is continued, event by event, with ids, times and hashes. One that both went on with
         gets the messages it lacks, with their ids; a branch moves on where the other's goes on from it, else that comes as
         `name/branch`, so that nothing is lost and nobody wins. What was deleted or redacted there is here too; what was deleted here
-        stays deleted. When two or more ledgers pull from each other until nothing changes, all have the same messages, and the
+        stays deleted. Legal holds on users and chats come too, and end where each ledger releases them. When two or more ledgers pull from each other until nothing changes, all have the same messages, and the
         same ends of branches. Interrupted, the next call goes on. A chat that cannot be here is named in the answer, and the others go on.
 
         Args:
@@ -165,7 +168,10 @@ class _Travel:
         theirs, ours = self._source.heads(chat_ids), self._target.heads(chat_ids)
         chats = sorted(each for each in theirs.keys() | ours.keys() if theirs.get(each) != ours.get(each))
         differing: dict[str, _Difference] = {}
+        waiting: dict[str, _Difference] = {}
         pulled: list[PulledChat] = []
+        holds: list[LegalHold] = []
+        total = 0
         try:
             for done, chat_id in enumerate(chats):
                 progress(done, len(chats))
@@ -173,22 +179,27 @@ class _Travel:
                 if merged is not None and merged == _Merge.of(theirs.get(chat_id), ours.get(chat_id)):
                     continue
                 difference = _difference(self._target, self._source, chat_id, merged)
-                if difference is not None:
-                    differing[chat_id] = difference
-                if not dry_run and sum(each.events or 1 for each in differing.values()) >= EVENTS_TOGETHER:
-                    pulled += self._bring(differing)
-                    differing = {}
-            pulled += _planned(differing) if dry_run else self._bring(differing)
+                if difference is None:
+                    continue
+                (waiting if difference.events else differing)[chat_id] = difference
+                total += difference.events
+                if total >= EVENTS_TOGETHER and not dry_run:
+                    pulled += self._continue(waiting)
+                    waiting, total = {}, 0
+            if dry_run:
+                pulled += _planned(waiting | differing)
+            else:
+                pulled += self._continue(waiting)
+                # Before anything is deleted; and after what only the other went on with, as a mark is an event too.
+                held = self._source.holds(chat_ids)
+                holds = self._target.take_holds(held) if held else []
+                settled = [self._settle(chat_id, difference) for chat_id, difference in differing.items()]
+                pulled += [each for each in settled if each is not None]
         finally:
             self._merges.save()
         progress(len(chats), len(chats))
-        return PullReport(compared=len(theirs), chats=tuple(sorted(pulled, key=lambda chat: chat.chat_id)))
-
-    def _bring(self, differing: dict[str, _Difference]) -> Iterator[PulledChat]:
-        yield from self._continue({chat_id: each for chat_id, each in differing.items() if each.events})
-        for chat_id, difference in differing.items():
-            if not difference.events and (settled := self._settle(chat_id, difference)) is not None:
-                yield settled
+        pulled.sort(key=lambda chat: chat.chat_id)
+        return PullReport(compared=len(theirs), chats=tuple(pulled), holds=tuple(holds))
 
     def _continue(self, chats: dict[str, _Difference]) -> Iterator[PulledChat]:
         """Take over the events of chats that the target has as they were before, in steps that end with a commit."""

@@ -188,6 +188,8 @@ def _print(settings: GlobalOptions, pulls: "dict[str, PullReport]", *, dry_run: 
     for way, pulled in pulls.items():
         what = f"{count(pulled.compared, 'chat')} compared, {count(len(pulled.chats), 'difference')}"
         print_text(f"{'To be ' if dry_run else ''}{way}: {what}.")
+        for hold in pulled.holds:
+            print_text(escaped(f"  held: {hold.kind} {hold.id}"))
         for chat in pulled.chats:
             parts: Sequence[str] = [
                 chat.outcome,

@@ -154,6 +154,14 @@ def test_it_is_pushed_to_like_one_that_is_open(office: Ledger, url: str) -> None
         office.verify()
 
 
+def test_legal_holds_come_with_a_key_for_everybody(office: Ledger, url: str) -> None:
+    office.hold("chat", "trip", reason="a case")
+    with chatledger.open("memory:") as laptop:
+        assert laptop.pull(RemoteLedger(url, key="of-ada"), name="office").holds == ()
+        assert laptop.pull(RemoteLedger(url, key="of-all"), name="office").holds == tuple(office.holds())
+        assert laptop.push(RemoteLedger(url, key="all-write"), name="laptop").holds == ()
+
+
 def test_what_the_key_may_not_write_is_named_and_the_rest_comes(office: Ledger, url: str) -> None:
     """A user writes what is the user's, in the user's name; what others have is not shown, and their ids are taken."""
     office.create_chat("read", "ben", members={"ada": "reader"})

@@ -19,6 +19,7 @@ from chatledger.admin import PullReport
 from chatledger.errors import (
     AccessDeniedError,
     ChatledgerError,
+    HeldError,
     InvalidValueError,
     LogUnavailableError,
 )
@@ -275,6 +276,29 @@ def test_what_is_held_here_is_not_redacted_or_deleted_by_a_pull(laptop: Ledger, 
     office.release("user", "ada")
     assert outcomes(office.pull(laptop, name="laptop")) == {"trip": "merged", "zoo": "deleted"}
     assert message_of(office, "m1").redacted is not None
+
+
+def test_legal_holds_come_and_are_released_by_each(laptop: Ledger, office: Ledger) -> None:
+    """What is held there is not deleted here, also where it was not held when it came, or comes only now."""
+    laptop.create_chat("new", "eve")
+    laptop.hold("chat", "new", reason="a case")
+    laptop.hold("user", "ada")
+    pulled = office.pull(laptop, name="laptop")
+    assert {(hold.kind, hold.id) for hold in pulled.holds} == {("chat", "new"), ("user", "ada")}
+    assert set(office.holds()) == set(laptop.holds())
+    assert (chain(office), chain(office, "new")) == (chain(laptop), chain(laptop, "new"))
+    for chat_id in ("trip", "new"):
+        with pytest.raises(HeldError):
+            office.delete_chat(chat_id)
+    assert office.pull(laptop, name="laptop") == PullReport(compared=2, chats=())
+    office.release("chat", "new")
+    assert office.pull(laptop, name="laptop").holds == ()
+    assert [hold.id for hold in office.holds()] == ["ada"], "it was released here after it was put there"
+    laptop.release("chat", "new")
+    laptop.hold("chat", "new", reason="another case")
+    assert [hold.reason for hold in office.pull(laptop, name="laptop").holds] == ["another case"]
+    assert laptop.pull(office.for_user("ada"), name="office").holds == ()
+    office.verify()
 
 
 def test_a_pull_that_was_killed_after_a_deletion_brings_what_takes_its_place(laptop: Ledger, office: Ledger) -> None:

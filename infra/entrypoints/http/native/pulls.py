@@ -17,6 +17,7 @@ from ....exchange.tails import ChatTail, read_tail, written_tail
 from ....ledger.peers import ChatStanding, LedgerPeer, PulledChat, Settlement, TakenChat
 from ....ledger.sync import EVENTS_TOGETHER, IN_MEMORY
 from ..routing import HttpCall, Route
+from .upkeep import Holds
 
 BUNDLE: Final = "application/octet-stream"
 _CHUNK: Final = 256 * 1024
@@ -51,6 +52,11 @@ def list_heads(call: HttpCall, body: WantedChats) -> ChatHeads:
     return ChatHeads(
         source.identity, [ChatHead(chat_id, *head) for chat_id, head in source.heads(body.chat_ids).items()]
     )
+
+
+def list_held(call: HttpCall, body: WantedChats) -> Holds:
+    """List the legal holds on users and on chats, so that they are in force elsewhere too; none for a caller who is a user."""
+    return Holds(LedgerPeer(call.ledger).holds(body.chat_ids))
 
 
 class WantedVersion(msgspec.Struct, forbid_unknown_fields=True):
@@ -133,6 +139,7 @@ def settle_chat(call: HttpCall, body: ChatToSettle) -> SettledChat:
 ROUTES: Final = {
     "pulls": [
         Route("POST", "/pulls/heads", list_heads, scope="read"),
+        Route("POST", "/pulls/holds", list_held, scope="read"),
         Route("POST", "/pulls/standing", get_standing, scope="read"),
         Route("POST", "/pulls/bundle", make_bundle, scope="read", media_type=BUNDLE),
         Route("POST", "/pulls/tail", export_tail, scope="read", raises=[ChatNotFoundError]),

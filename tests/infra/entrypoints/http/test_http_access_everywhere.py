@@ -114,6 +114,7 @@ BODIES: Final[dict[str, Any]] = {
     "make_excerpt": {"message_ids": ["$message_id"]},
     "check_standing": {"excerpt": "none"},
     "list_heads": {"chat_ids": ["$chat_id"]},
+    "list_held": {"chat_ids": ["$chat_id"]},
     "get_standing": {"chat_id": "$chat_id", "version": 1},
     "make_bundle": {"known": {"$chat_id": 0}},
     "export_tail": {"chat_id": "$chat_id", "version": 1},

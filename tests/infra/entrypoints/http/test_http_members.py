@@ -28,6 +28,7 @@ OTHERWISE: Final = {
     "approve_regeneration": 200,
     "show_message": 200,
     "list_heads": 200,  # which write nothing
+    "list_held": 200,
     "get_standing": 200,
     "export_tail": 200,
     "settle_chat": 200,  # whose answer says why not
