@@ -114,7 +114,7 @@ MODULES: Final = {
     graph_state: "[Fields, reducers and observers in tables](graph-state.md), and [how to use them](../how-to/graph-state.md).",
     importers: "[How to import and export](../how-to/import-conversations.md), [how to move a ledger](../how-to/move-a-ledger.md), "
     "and [the format of an export](export.md).",
-    exporters: "[In pandas and DuckDB](../how-to/pandas-and-duckdb.md).",
+    exporters: "[In pandas and DuckDB](../how-to/pandas-and-duckdb.md), and [as traces of OpenTelemetry](../how-to/opentelemetry.md).",
     history: "[How to write an adapter](../how-to/write-an-adapter.md).",
     items: "[How to keep what an agent remembers](../how-to/remember.md).",
     jetstream: "[How to use it](../how-to/eventsourcing-application.md).",

@@ -25,6 +25,7 @@ from .documents import ZIP_MAGIC, start_of_conversations
 from .jsonl import Exported, describe, read_export
 from .linear import AISTUDIO, MESSAGES, PAIRS, SHAREGPT, read_linear, read_preferences
 from .oasst import read_oasst
+from .otlp import read_otlp
 from .source import as_utf8, decode_json, number_lines, open_source, read_source
 
 __all__ = ["FORMATS", "detect_format", "read_all", "read_chats", "without_secrets"]
@@ -41,13 +42,14 @@ FORMATS: Final = (
     "messages",
     "oasst",
     "openwebui",
+    "otlp",
     "sharegpt",
 )
 _SUPPORTED: Final = (
     "supported are: oasst (OpenAssistant message or tree files, .jsonl), chatgpt (conversations.json or the export .zip), "
     "claude (conversations.json of Claude's export, or its .zip), deepseek (the same of DeepSeek's), openwebui (its export, "
     ".json), librechat (the same), aistudio (a prompt of Google AI Studio), messages (lists of messages of OpenAI's, Anthropic's and Gemini's APIs, and "
-    "files for fine-tuning, .json or .jsonl), dpo (pairs of a chosen and a rejected answer), sharegpt (.json or .jsonl), deepagents (SQLite files "
+    "files for fine-tuning, .json or .jsonl), otlp (traces of OpenTelemetry, .json or .jsonl), dpo (pairs of a chosen and a rejected answer), sharegpt (.json or .jsonl), deepagents (SQLite files "
     "of @deepagents/context), langgraph (SQLite files of SqliteSaver, by 'chatledger import'), chatledger (our own export, .jsonl); each but .zip "
     "also as .gz"
 )
@@ -87,6 +89,7 @@ _SHAPES: Final[tuple[tuple[str, tuple[frozenset[Keys], ...]], ...]] = (
         ),
     ),
     ("aistudio", (frozenset({("chunkedPrompt", "chunks")}),)),
+    ("otlp", (frozenset({("resourceSpans",)}),)),
     (
         "messages",
         (
@@ -117,6 +120,7 @@ _READERS: Final[dict[str, Callable[[Path, Reporter], Iterator[Exported]]]] = {
     "messages": partial(read_linear, dialect=MESSAGES),
     "oasst": read_oasst,
     "openwebui": read_openwebui,
+    "otlp": read_otlp,
     "sharegpt": partial(read_linear, dialect=SHAREGPT),
 }
 

@@ -1,6 +1,7 @@
-"""Tables for those who analyse, in CSV, Parquet and Arrow; and conversations for those who train models on them or read them."""
+"""Tables for those who analyse, in CSV, Parquet and Arrow; conversations for those who train models on them or read them; and spans of OpenTelemetry."""
 
 from chatledger.infra.exchange.conversations import CONVERSATION_FORMATS, write_conversations
+from chatledger.infra.exchange.spans import spans_of
 from chatledger.infra.exchange.tables import (
     TABLES,
     arrow_batches,
@@ -17,6 +18,7 @@ __all__ = [
     "arrow_batches",
     "arrow_schema",
     "event_rows",
+    "spans_of",
     "table_rows",
     "write_conversations",
     "write_csv",

@@ -303,7 +303,7 @@ def import_command(
 
     Reads data exports of ChatGPT (chatgpt), Claude (claude) and DeepSeek (deepseek), exports of Open WebUI (openwebui) and
     LibreChat (librechat), prompts of Google AI Studio (aistudio), lists of messages of OpenAI's, Anthropic's and Gemini's
-    APIs and files for tuning (messages), pairs of a chosen and a rejected answer (dpo), ShareGPT files (sharegpt),
+    APIs and files for tuning (messages), pairs of a chosen and a rejected answer (dpo), ShareGPT files (sharegpt), traces of OpenTelemetry (otlp),
     OpenAssistant files (oasst), SQLite files of Deep Agents (deepagents) and what 'chatledger export' writes (chatledger:
     with threads of agents and states of graphs), also as .gz; and threads of agents from files of LangGraph's SqliteSaver
     (langgraph). A transcript of Claude Code, Codex, Gemini CLI or pi is kept byte for byte; 'chatledger keep' takes all

@@ -83,6 +83,7 @@ SAMPLES: dict[str, list[Any]] = {
     ],
     "deepseek": json.loads((DATA / "deepseek_conversations.json").read_text(encoding="utf-8")),
     "aistudio": [json.loads((DATA / "aistudio_prompt.json").read_text(encoding="utf-8"))],
+    "otlp": [json.loads(line) for line in (DATA / "otlp_traces.jsonl").read_text(encoding="utf-8").splitlines()],
     "dpo": [json.loads(line) for line in (DATA / "dpo_pairs.jsonl").read_text(encoding="utf-8").splitlines()],
     "tuning": [json.loads(line) for line in (DATA / "tuning_others.jsonl").read_text(encoding="utf-8").splitlines()],
     "one list": json.loads((DATA / "messages_openai.json").read_text(encoding="utf-8")),

@@ -47,6 +47,7 @@ CASES: Final[list[tuple[str, str | None]]] = [
     ('{"title": "x", "history": {"messages": {}, "currentId": "a"}, "messages": []}', "openwebui"),
     ('{"conversationId": "a", "messages": [{"messageId": "b", "text": ""}]}', "librechat"),
     ('{"chunkedPrompt": {"chunks": []}}', "aistudio"),
+    ('{"resourceSpans": []}\n', "otlp"),
     ('{"prompt": "a", "chosen": "b", "rejected": "c"}\n', "dpo"),
     ('{"conversations": [{"from": "human"}], "chosen": {}, "rejected": {}}\n', "dpo"),
     ('{"prompt": "a", "completion": "b"}\n', "messages"),
