@@ -19,23 +19,24 @@ class ChatTail(Value, frozen=True, kw_only=True):
 
     Args:
         lines: It as the lines of an export, in which a message that follows one that is left out follows none.
-        parents: The messages that those follow, by their ids.
+        parents: The messages that those follow, by their ids: the parent, empty for none, and those that a merge brings together.
     """
 
     lines: str
-    parents: Mapping[str, str]
+    parents: Mapping[str, tuple[str, ...]]
 
 
 def written_tail(chat: ImportedChat) -> ChatTail:
     """Return a conversation as it travels. Raises `InvalidValueError` or `ChainIntegrityError` where it could not be read back."""
-    ids = {message.id for message in chat.messages}
-    parents = {
-        message.id: message.parent_id
-        for message in chat.messages
-        if message.parent_id is not None and message.parent_id not in ids
-    }
+    here: set[str] = set()
+    parents: dict[str, tuple[str, ...]] = {}
+    for message in chat.messages:
+        above = (message.parent_id or "", *message.merged_from)
+        if not here.issuperset(filter(None, above)):
+            parents[message.id] = above
+        here.add(message.id)
     stream = BytesIO()
-    write_chats(stream, [_with_parents(chat, dict.fromkeys(parents))])
+    write_chats(stream, [_with_parents(chat, dict.fromkeys(parents, ("",)))])
     return ChatTail(lines=stream.getvalue().decode(), parents=parents)
 
 
@@ -46,15 +47,19 @@ def read_tail(tail: ChatTail, source: str) -> ImportedChat:
         chats = list(read_jsonl(BytesIO(tail.lines.encode()), report))
     except (ChainIntegrityError, UnsupportedFormatError) as error:
         raise InvalidValueError(str(error)) from error
-    if len(chats) != 1:
-        msg = f"{source} has {len(chats):,} conversations where one is to be"
+    if len(chats) != 1 or not all(tail.parents.values()):
+        msg = (
+            f"{source} has {len(chats):,} conversations where one is to be, or a message without a place for its parent"
+        )
         raise InvalidValueError(msg)
     return _with_parents(chats[0], tail.parents)
 
 
-def _with_parents(chat: ImportedChat, parents: Mapping[str, str | None]) -> ImportedChat:
+def _with_parents(chat: ImportedChat, parents: Mapping[str, tuple[str, ...]]) -> ImportedChat:
     messages = tuple(
-        msgspec.structs.replace(message, parent_id=parents[message.id]) if message.id in parents else message
+        msgspec.structs.replace(message, parent_id=parents[message.id][0] or None, merged_from=parents[message.id][1:])
+        if message.id in parents
+        else message
         for message in chat.messages
     )
     return msgspec.structs.replace(chat, messages=messages)

@@ -147,6 +147,15 @@ def test_it_is_pushed_to_like_one_that_is_open(office: Ledger, url: str) -> None
         }
         assert office.get_chat("new one") is None
         assert [chat.title for chat in office.list_chats(user_id="ben")] == ["Anew"]
+        laptop.create_branch("trip", "side", "m2")
+        laptop.append("trip", [user("s", id="s1")], branch="side")
+        laptop.push(remote, name="laptop")
+        laptop.merge("trip", "side", "main", summary="both")
+        merge = laptop.get_messages("trip")[-1]
+        laptop.append("trip", [user("s", id="s2")], branch="side")
+        assert told(laptop.push(remote, name="laptop")) == {"trip": "merged"}
+        assert merge.merged_from == ("s1",)
+        assert office.get_message(merge.id) == merge
         redacted = office.get_message("m1")
         assert redacted is not None
         assert redacted.redacted is not None
