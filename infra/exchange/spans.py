@@ -39,7 +39,7 @@ _USAGE: Final = {
 }
 
 
-class _Place(NamedTuple):
+class _Brought(NamedTuple):
     position: int
     hash: str
 
@@ -86,7 +86,7 @@ def spans_of(
         content = os.environ.get(CAPTURE_ENV, "").lower() in _CAPTURES
     chat = ledger.export_chat(chat_id)
     places = {
-        message.id: _Place(recorded.position, recorded.hash.hex())
+        message.id: _Brought(recorded.position, recorded.hash.hex())
         for recorded in ledger.history(chat_id, after=after)
         if isinstance(recorded.body, MessagesAppended)
         for message in recorded.body.messages
@@ -99,18 +99,18 @@ def spans_of(
         )
         for message in chat.messages
     }
-    spans = _Spans(chat_id, turns, places, chat.runs, resource or SdkResource.create(), is_told=content)
+    spans = _ChatSpans(chat_id, turns, places, chat.runs, resource or SdkResource.create(), is_told=content)
     return [*spans.of_runs(), *spans.of_answers(), *spans.of_tools()]
 
 
-class _Spans:
+class _ChatSpans:
     """The spans of one chat."""
 
     def __init__(
         self,
         chat_id: str,
         turns: Mapping[str, _Turn],
-        places: Mapping[str, _Place],
+        places: Mapping[str, _Brought],
         runs: "tuple[MessageRun, ...]",
         resource: "Resource",
         *,
@@ -217,7 +217,7 @@ class _Spans:
                 spans.append(self._span(name, own, turn, parent, times, about, is_error=result.is_error))
         return spans
 
-    def _common(self, turn: _Turn, place: _Place, run: MessageRun | None) -> dict[str, Any]:
+    def _common(self, turn: _Turn, place: _Brought, run: MessageRun | None) -> dict[str, Any]:
         message = turn.message
         about = {**(run.metadata if run is not None else {}), **(message.notes or {})}
         usage = object_at(about.get("usage")) or object_at(message.data, "usage") or about
@@ -234,7 +234,7 @@ class _Spans:
             **self._reference(message, place),
         }
 
-    def _reference(self, message: ImportedMessage, place: _Place) -> dict[str, Any]:
+    def _reference(self, message: ImportedMessage, place: _Brought) -> dict[str, Any]:
         return {
             "chatledger.message.id": message.id,
             "chatledger.parent.message.id": message.parent_id,

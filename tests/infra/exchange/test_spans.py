@@ -212,7 +212,7 @@ def test_a_chat_comes_back_from_its_spans(ledger: Ledger, tmp_path: Path) -> Non
 
 def test_a_trace_as_the_collector_writes_it_is_a_chat() -> None:
     """Reasoning, calls, results and files are what they are in any form, and a text is asked for by its words."""
-    (chat,) = read_chats(Path(__file__).parents[2] / "data" / "otlp_traces.jsonl", on_problem=pytest.fail)
+    (chat,) = read_chats(Path(__file__).parents[2] / "data" / "otlp_traces.jsonl", on_problem=refuse)
     assert (chat.id, len(chat.messages), len(chat.branches)) == ("conv_riga", 7, 1)
     items = [item.what for message in chat.messages for item in items_of(message.form or None, message.data)]
     assert items == [
@@ -232,8 +232,14 @@ def test_a_trace_as_the_collector_writes_it_is_a_chat() -> None:
         for item in items_of("otel", message_of(items_of("otel", message.data), message.name))
     ]
     assert again == items
-    translated = translate(chat.messages, "openai").messages
+    with chatledger.open("memory:") as ledger:
+        ledger.import_chat(chat)
+        translated = translate(ledger.get_messages(chat.id), "openai").messages
     assert [message["role"] for message in translated][:4] == ["system", "user", "assistant", "tool"]
+
+
+def refuse(problem: Problem) -> None:
+    pytest.fail(str(problem))
 
 
 def span_row(number: int, asked: list[str], answer: str, **more: Any) -> dict[str, Any]:
