@@ -63,9 +63,9 @@ def add_command(settings: GlobalOptions, *, name: str, other: str, own_name: str
 
     No secret is kept: keys and logins are in the environment. With --json, the remote.
     """
-    other = other if "://" in other else str(absolute_path(other))
+    location = other if "://" in other else str(absolute_path(other))
     with ledger_at(settings, create=True, is_whole=True) as ledger:
-        remote = ledger.add_remote(name, other, own_name=own_name, key_env=key_env)
+        remote = ledger.add_remote(name, location, own_name=own_name, key_env=key_env)
     settings.answer(fields_of(remote), f"{escaped(name)} is {escaped(other)}.")
 
 
