@@ -31,7 +31,7 @@ from chatledger.domain.limits import sought_id
 from chatledger.domain.proof.bundle import ChatEntry
 from chatledger.domain.values import RedactionCause
 from chatledger.domain.wire import Value
-from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.chat.reader import IndexedChat, chat_at
 
 from ..log.envelope import acting, clock_ms
 from ..store.commands import ChatsToRead
@@ -229,7 +229,8 @@ class LedgerPeer:
         """Return the version and the hash of the last event of each chat, or of some."""
         if chat_ids is None:
             with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
-                return _heads_in(snapshot, [chat.id for chat in snapshot.list_chats()])
+                named = (chat_at(snapshot.txn, snapshot.tables, chat_no) for chat_no in snapshot.chat_nos())
+                return _heads_in(snapshot, filter(None, named))
         heads: dict[str, tuple[int, str]] = {}
         for chat_id in (sought_id(each, "chat_id") for each in chat_ids):
             with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
