@@ -13,6 +13,7 @@ from chatledger.domain.log.shares import owner_named
 from chatledger.domain.versioned.events import BeginningBody
 from chatledger.domain.versioned.keys import ITEM, item_id, parse_state_id
 from chatledger.domain.versioned.numbered import LINE, VALUE, has_value
+from chatledger.domain.versioned.record import VersionedRecord
 from chatledger.domain.versioned.serials import join
 
 from ..lmdb.environment import Transaction
@@ -97,6 +98,8 @@ def under_holds(snapshot: Snapshot, state: StoredStream, key: str, bodies: list[
         named_key = begins.key if begins is not None else key
         holds = [*_covering(snapshot, state.stream_id, named_key, owner)]
         return begun_under(bodies, holds) if holds else bodies
+    if isinstance(state.record, VersionedRecord):
+        key = state.record.key or key  # a repair knows it by its stream alone
     holds = [*state.holds] or [*_covering(snapshot, state.stream_id, key, state.owner)]
     if not holds and any(isinstance(body, ChatDeleted) for body in bodies):
         holds = [hold for along in goes_along(txn, tables, key, state.owner) for hold in along.holds]

@@ -48,6 +48,7 @@ from chatledger.domain.versioned.events import (
     VersionContentPut,
     VersionPut,
     VersionsExpirySet,
+    VersionsKept,
     VersionsRemoved,
     VersionWritesPut,
     begun,
@@ -314,9 +315,13 @@ def refit_value(recorded: Recorded, state: VersionedState, indexed: VersionedSta
     if isinstance(body, ContentRedacted) and isinstance(state, IndexedVersioned):
         # Of the heads only those before the hole are as they were, and lack what nothing explains yet.
         places = [NamePlace(version, slot) for version, slots in body.targets for slot in slots]
-        return [*renamed_in([each for each in places if state.is_unexplained(each.version, each.slot)], str(body.text))]
+        left = [each for each in places if state.is_unexplained(each.version, each.slot)]
+        if body.takes_names:
+            return [*renamed_in(left, str(body.text))]
+        targets = tuple((each.version, (each.slot,)) for each in left)
+        return [ContentRedacted((), targets, body.cause)] if targets else []
     fitting: Body | None = None
-    if isinstance(body, VersionsRemoved | VersionsExpirySet) and state.record is not None:
+    if isinstance(body, VersionsKept | VersionsRemoved | VersionsExpirySet) and state.record is not None:
         fitting = body
     elif isinstance(body, VersionContentPut | VersionPut | VersionWritesPut):
         pieces = _Pieces(_with_indexed(body, state, indexed), state)

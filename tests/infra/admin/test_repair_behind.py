@@ -307,3 +307,29 @@ def test_pseudonyms_stay(tmp_path: Path) -> None:
         assert [message.sender_id for message in ledger.get_messages("c")][1:] == ["someone", None]
         assert ledger.verify().redaction_pending == ()
     assert files_with(path, name.encode()) == []
+
+
+def test_thinned_versions_stay_thinned(tmp_path: Path) -> None:
+    """The repair of a state keeps the places of versions whose content a rule took, and what the newest one has."""
+    path = tmp_path / "data"
+    with chatledger.open(path, durability="fast", compression="none") as ledger:
+        for text in ("kohlrabi0", "kohlrabi1", "LOST-two", "three"):
+            StateStore(ledger).put("chat:ada:c", {"own": text, "shared": ["first", "second"]})
+        ledger.set_retention("short", kind="state", keep_days=1, keep_last=2, erases="versions")
+        assert ledger.sweep(now=2**42).versions == 2
+        StateStore(ledger).put("chat:ada:c", {"own": "four", "shared": ["first", "second"]})
+    with changed(block(path)) as raw:
+        raw[raw.rindex(b"LOST-two") + 1] ^= 0x11
+    done = admin.repair(path)
+    for stream in done.cut:
+        admin.give_up(path, stream)
+    with chatledger.open(path) as ledger:
+        for _ in range(2):
+            state = StateStore(ledger).get("chat:ada:c")
+            assert state is not None
+            assert (state["own"], state["shared"]) == ("four", ["first", "second"])
+            assert StateStore(ledger).get("chat:ada:c", 1) is None
+            ledger.wait_erased()
+            assert ledger.verify().redaction_pending == ()
+            ledger.rebuild()
+    assert files_with(path, b"kohlrabi") == []

@@ -319,6 +319,7 @@ class Story:
                 assert word in stays or files_with(self.folder, word.encode()) == [], word
 
 
+@pytest.mark.guard
 @pytest.mark.timeout(1200)
 @settings(max_examples=200 if IS_SOAK else 12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
