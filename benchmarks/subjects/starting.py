@@ -16,11 +16,18 @@ from ..world import World
 
 _PER_CHAT: Final = 4
 _LIBRARIES: Final = "import click, lmdb, msgspec, rich.console, rich.text"
+_OURS: Final = "import sys, chatledger; chatledger.open(sys.argv[1]).close()"
+_SAVER: Final = """
+import sys
+from langgraph.checkpoint.sqlite import SqliteSaver
+with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
+    saver.setup()
+"""
 _NOTE: Final = "whole processes, from their start to their end; the system's file cache is warm"
 
 
 def starting(world: World) -> Iterator[Row]:
-    """`chatledger chats`, without a server and with one; and importing what it stands on, and what opens a ledger."""
+    """`chatledger chats`, without a server and with one; a new ledger; and importing what it stands on, and what opens a ledger."""
     place = world.folder() / "data"
     talk = Prose(31)
     with chatledger.open(place, durability="fast") as ledger:
@@ -31,6 +38,12 @@ def starting(world: World) -> Iterator[Row]:
     for name, peer, ours, theirs in (
         ("`chatledger chats`, a directory at rest", "ours, with a server", chats, partial(_with_server, place)),
         ("`chatledger chats`, a directory at rest", "its libraries, imported", chats, partial(_run, "-c", _LIBRARIES)),
+        (
+            "open a new directory, in a process of its own",
+            "LangGraph's SqliteSaver on a new file",
+            partial(_open_new, world, _OURS),
+            partial(_open_new, world, _SAVER),
+        ),
         (
             "import of `chatledger.open`",
             "its libraries, imported",
@@ -45,6 +58,11 @@ def starting(world: World) -> Iterator[Row]:
 
 def _run(*args: str) -> str:
     return subprocess.run([sys.executable, *args], check=True, capture_output=True, text=True).stdout
+
+
+def _open_new(world: World, program: str) -> str:
+    """Run a program that opens a ledger, or another's file, which is not there yet."""
+    return _run("-c", program, str(world.folder() / "new"))
 
 
 def _list(place: Path) -> str:
