@@ -129,7 +129,7 @@ def edit_command(
     "--key", type=FILE, metavar="FILE", help="With --user: sign the report with this Ed25519 private key (PEM)."
 )
 @click.option("--receipt", type=FILE, metavar="FILE", help="With --user: where the report goes, a new file.")
-@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask.")
 @actor_option
 @ledger_options
 def delete_command(
@@ -312,7 +312,7 @@ def erasures_command(settings: GlobalOptions, *, is_pending: bool, is_awaited: b
 @click.option("--reason", metavar="TEXT", help="Why. It stays, so it says nothing of what was there.")
 @click.option("--no-copies", is_flag=True, help="Leave the copies of the messages in forks as they are.")
 @click.option("--versions", is_flag=True, help="Erase the other versions of the messages too, as before an edit.")
-@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask.")
 @actor_option
 @ledger_options
 def redact_command(
@@ -352,7 +352,7 @@ def redact_command(
 @click.command("redact-words")
 @chat_argument
 @click.option("--reason", metavar="TEXT", help="Why. It stays, so it says nothing of what was there.")
-@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask.")
 @actor_option
 @ledger_options
 def redact_words_command(

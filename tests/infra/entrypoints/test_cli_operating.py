@@ -219,7 +219,7 @@ def test_states_and_items(tmp_path: Path) -> None:
     gone = ask("delete", "--state", STATE, "--item", listed[0]["id"], "--yes", at=at)
     assert gone == {"chats": [], "threads": [], "states": [STATE], "items": ["item:ada:memories/old:x"]}
     assert (ask("states", at=at), len(ask("items", "--user", "ada", at=at))) == ([], 1)
-    assert "no state of a graph" in fails(1, "delete", "--state", STATE, "--yes", at=at)
+    assert "no state of a graph" in fails(1, "delete", "--state", STATE, "-y", at=at)
     assert "no item 'item:ada:x:y'" in fails(1, "delete", "--item", "item:ada:x:y", "--yes", at=at)
 
 
