@@ -48,7 +48,8 @@ def test_help_of_each_verb(verb: str) -> None:
             "new",
             "remote",
             "retention",
-        }  # keys, links, members, remote and retention have verbs that have it
+            "timestamp",
+        }  # keys, links, members, remote, retention and timestamp have verbs that have it
     )
 
 
