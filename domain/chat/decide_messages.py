@@ -85,7 +85,8 @@ def decide_append(
                 "messages with parents of their own are added, not appended"
             )
             raise InvalidValueError(msg)
-        check_references(state, message, stored)
+        if message.reply_to is not None or message.merged_from:
+            check_references(state, message, stored)
         chained.append(msgspec.structs.replace(message, parent_id=parent_id))
         stored[message.id] = message  # for the next ones of the call: an id that is given twice is a conflict, too
         parent_id = message.id
@@ -150,7 +151,8 @@ def missing_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: int
         parent_id = message.parent_id
         if parent_id is not None and parent_id not in added and not state.has_message(parent_id):
             raise ParentNotFoundError(message.id, parent_id=parent_id, chat_id=state.chat_id)
-        check_references(state, message, added)
+        if message.reply_to is not None or message.merged_from:
+            check_references(state, message, added)
         added[message.id] = message
     return list(added.values())
 
@@ -277,8 +279,6 @@ def check_references(state: ChatState, message: Message, earlier: Mapping[str, M
         MessageNotFoundError: The chat has no such message.
         SelfParentError: It merges itself.
     """
-    if message.reply_to is None and not message.merged_from:
-        return
     if message.id in message.merged_from:
         raise SelfParentError(message.id)
     for target in (message.reply_to, *message.merged_from):

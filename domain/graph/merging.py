@@ -84,9 +84,8 @@ def _added(was: Any, now: Any, *, is_deep: bool) -> Any:
             return items[len(before) :]
         known = {ordered_json(item) for item in before}
         return [item for item in items if ordered_json(item) not in known]
-    if type(was) in (int, float) and type(now) in (int, float):  # not booleans, whose difference says nothing
-        return now - was
-    return now
+    numbers = (int, float)  # not booleans, whose difference says nothing
+    return now - was if type(cast("object", was)) in numbers and type(cast("object", now)) in numbers else now
 
 
 def _is_same(a: Any, b: Any) -> bool:
