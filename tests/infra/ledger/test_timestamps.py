@@ -1,6 +1,8 @@
 """Time stamps of anchors, by an authority that OpenSSL makes."""
 
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -109,21 +111,22 @@ def test_a_stamp_travels_with_a_bundle(place: Path, anchor: Anchor, authority: A
     found = check_bundle(file).anchor
     assert found is not None
     assert check_timestamp(found, authority.roots) == check_timestamp(with_stamp, authority.roots)
-    assert subprocess.run(["python", VERIFIER, file], capture_output=True, check=False).returncode == 0
+    assert subprocess.run([sys.executable, VERIFIER, file], capture_output=True, check=False).returncode == 0
 
 
 def test_a_stamp_that_does_not_hold_is_refused(anchor: Anchor, authority: Authority, tmp_path: Path) -> None:
     answer = authority.answer(timestamp_request(anchor))
     other = replace(anchor, signature=b"x" * 64)
     assert check_timestamp(anchor) is None
-    for words, call in {
+    refused: dict[str, Callable[[], object]] = {
         "has no time stamp": lambda: check_timestamp(anchor, authority.roots),
         "is not of the anchor": lambda: stamped(other, answer),
         "is none, or was refused": lambda: stamped(anchor, b"no stamp"),
         "a certificate that you trust": lambda: check_timestamp(
             stamped(anchor, answer), Authority(tmp_path / "another").roots
         ),
-    }.items():
+    }
+    for words, call in refused.items():
         with pytest.raises(InvalidValueError, match=words):
             call()
     changed = bytearray(answer)
