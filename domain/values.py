@@ -422,7 +422,7 @@ class GraphNode(Value, frozen=True, kw_only=True, gc=False):
     role: str
     content: str
     created_at: int
-    merged_from: tuple[str, ...] = ()
+    merged_from: list[str] = msgspec.field(default_factory=list[str])
 
 
 class GraphBranch(Value, frozen=True, kw_only=True):
@@ -586,7 +586,7 @@ def make_graph(
                 role=message.name,
                 content=preview(message.shown, message.form),
                 created_at=message.created_at,
-                merged_from=message.merged_from,
+                merged_from=[*message.merged_from],
             )
             for message in sorted(messages, key=lambda message: message.created_at)
         ],

@@ -14,6 +14,7 @@ from typing import (
     Union,
     cast,
     get_args,
+    get_origin,
     get_type_hints,
     is_typeddict,
 )
@@ -74,6 +75,13 @@ class Value(msgspec.Struct, frozen=True):
         schemas = {field.name: handler.generate_schema(_described(field.type)) for field in fields}
         answered = {
             name: handler.generate_schema(get_type_hints(getattr(cls, name).fget)["return"]) for name in cls.derived
+        }
+
+        # A tuple is a list in JSON, and so in what `to_dict` gives.
+        answered |= {
+            field.name: {"type": "list", "items_schema": handler.generate_schema(get_args(field.type)[0])}
+            for field in fields
+            if get_origin(field.type) is tuple and get_args(field.type)[-1] is Ellipsis
         }
 
         def made(given: dict[str, Any]) -> Value:

@@ -13,7 +13,7 @@ from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.chat.interchange import ImportedChat
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
 
-from ..store.opening.nats_locations import without_secrets
+from ..store.opening.presence import without_secrets
 from .deepagents import COLUMNS, make_chat
 from .source import check_encoded, is_id
 

@@ -22,7 +22,7 @@ from chatledger.domain.versioned.serials import bare, is_plain
 
 from ..ledger.ledger import Ledger
 from ..ledger.threads import Threads, is_cut
-from ..store.opening.nats_locations import without_secrets
+from ..store.opening.presence import without_secrets
 from .source import check_encoded
 
 if TYPE_CHECKING:

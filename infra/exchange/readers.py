@@ -15,7 +15,7 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
 from chatledger.domain.wire import encode_plain
 
-from ..store.opening.nats_locations import without_secrets
+from ..store.opening.presence import without_secrets
 from .chat_apps import read_deepseek, read_librechat, read_openwebui
 from .chatgpt import read_chatgpt
 from .claude import read_claude

@@ -19,7 +19,7 @@ from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
 
-from ..store.opening.nats_locations import without_secrets
+from ..store.opening.presence import without_secrets
 
 _PIECE_BYTES: Final = 1024 * 1024
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

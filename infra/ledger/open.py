@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ..store.opening import DEFAULT_LOCATION
 from ..store.opening.locations import location_text, open_shared
-from ..store.opening.nats_locations import without_secrets
 from ..store.opening.options import OpenOptions
+from ..store.opening.presence import without_secrets
 
 if TYPE_CHECKING:
     from .aio.async_ledger import AsyncLedger

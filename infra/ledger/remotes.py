@@ -16,7 +16,7 @@ from chatledger.projections.log.kinds import ITEMS
 from chatledger.projections.versioned.lists import living_items
 from chatledger.projections.versioned.reader import IndexedVersioned
 
-from ..store.opening.nats_locations import without_secrets
+from ..store.opening.presence import without_secrets
 from .port import LedgerPart
 
 

@@ -18,7 +18,6 @@ from chatledger.domain.wire import Value
 
 from ..log.bookmarks import Bookmark, bookmark_key
 from ..log.envelope import clock_ms
-from ..log.port import LostRaceError
 from .peers import (
     ChatStanding,
     LedgerPeer,
@@ -331,6 +330,8 @@ class _Merges:
 
     def save(self) -> None:
         """Write what was changed."""
+        from ..log.port import LostRaceError
+
         for place in self._changed:
             mark = self._marks[place]
             with suppress(LostRaceError):  # another pull between the two, whose merges are as true

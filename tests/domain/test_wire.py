@@ -107,6 +107,7 @@ def test_a_message_shows_its_text_and_every_field() -> None:
         "agent_id": None,
         "reply_to": None,
         "copied_from": None,
+        "merged_from": [],
         "annotation": None,
         "redacted": None,
         "is_stale": False,

@@ -34,7 +34,8 @@ from chatledger.infra.log.nats.records import Records, event_version
 from chatledger.infra.log.nats.stream import event_prefix
 from chatledger.infra.log.nats.subjects import ORIGINATOR_ID, check_stream_name, raw_id, stream_name, token
 from chatledger.infra.log.nats_server import launcher
-from chatledger.infra.store.opening.nats_locations import NatsPlace, read_place, without_secrets
+from chatledger.infra.store.opening.nats_locations import NatsPlace, read_place
+from chatledger.infra.store.opening.presence import without_secrets
 
 QUERIES: Final = (b'salt AND (pepper OR "sea salt") NOT tom*', "漢字 OR กก".encode(), b'((("a b"*) OR c) NOT d)')
 OPENAI_MESSAGES: Final = (

@@ -18,7 +18,7 @@ def node(
     merged_from: tuple[str, ...] = (),
 ) -> GraphNode:
     return GraphNode(
-        id=id_, parent_id=parent_id, role=role, content=content, created_at=created_at, merged_from=merged_from
+        id=id_, parent_id=parent_id, role=role, content=content, created_at=created_at, merged_from=[*merged_from]
     )
 
 

@@ -20,9 +20,8 @@ from ...log.port import READ_PAGE, EventLog
 from ...store.opening import STREAM
 from ...store.opening.encryption import Encryption
 from ...store.opening.locations import open_unshared
-from ...store.opening.nats_locations import without_secrets
 from ...store.opening.options import LogOnly
-from ...store.opening.presence import require_ledger, sqlite_file
+from ...store.opening.presence import require_ledger, sqlite_file, without_secrets
 from .chains import ChainScan
 from .checks import (
     Diagnosis,

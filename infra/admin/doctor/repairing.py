@@ -24,9 +24,8 @@ from ...log.nats_server.directory import DataDirectory, OwnerLock
 from ...log.witness import read_last_seen
 from ...store.opening.encryption import Encryption
 from ...store.opening.locations import log_at, open_shared
-from ...store.opening.nats_locations import without_secrets
 from ...store.opening.options import LogOnly, OpenOptions
-from ...store.opening.presence import require_ledger
+from ...store.opening.presence import require_ledger, without_secrets
 from ...store.quarantine import Note, Quarantine, QuarantinedStream, stamp_now
 from ..backups import BackupLog, open_backup
 from .account import Accounts, CorrectedEvent, Repair

@@ -41,9 +41,8 @@ from .locations import (
     scheme_of,
     shared_key,
 )
-from .nats_locations import without_secrets
 from .options import OpenOptions
-from .presence import require_ledger
+from .presence import require_ledger, without_secrets
 
 _BEHIND_S: Final = 2.0
 """How long an index may be behind what a writer has just put on the log, who applies it before the write returns."""

@@ -14,9 +14,8 @@ from chatledger.projections.lmdb.system_errors import system_errors
 from chatledger.projections.operating_system import call_in_forked_child
 
 from ...log.nats_server.directory import DataDirectory
-from .nats_locations import without_secrets
 from .options import LogOnly, OpenedLog, OpenOptions, cache_of
-from .presence import is_alchemy, sqlite_file
+from .presence import is_alchemy, sqlite_file, without_secrets
 
 if TYPE_CHECKING:
     from chatledger.projections.snapshot import IndexReader

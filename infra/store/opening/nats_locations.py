@@ -16,12 +16,6 @@ from ...log.nats.subjects import check_stream_name
 
 REPLICAS: Final = (1, 3, 5)
 _SHARE: Final = re.compile(r"[0-9]{1,2}/[0-9]{1,2}")
-_HIDDEN: Final = re.compile(r"(?<=://).*@", re.DOTALL)
-"""A secret that was not percent-encoded may contain what ends the part of a URL where it stands."""
-_FILES: Final = ("sqlite:", "file:")
-_HIDDEN_IN_QUERY: Final = re.compile(
-    r"(?<=[?&])([^=&]*(?:pass|pwd|token|secret|key|cred|seed|odbc)[^=&]*=)[^&#]*", re.IGNORECASE
-)
 
 
 class NatsPlace(msgspec.Struct, frozen=True):
@@ -160,10 +154,3 @@ def check_host(url: str) -> None:
             f"the location does not name a server: expected host or host:port, with a port up to 65535, after {host!r}"
         )
         raise ConfigurationError(msg)
-
-
-def without_secrets(location: str) -> str:
-    """The location as it may be shown, whether or not it is a valid one."""
-    if location.startswith(_FILES):
-        return location
-    return _HIDDEN_IN_QUERY.sub(r"\1…", _HIDDEN.sub("…@", location))

@@ -23,7 +23,8 @@ from ...log.nats.endpoint import Login
 from ...log.nats_server.directory import Durability
 from ..temp_folders import Scratch
 from . import DEFAULT_LOCATION
-from .nats_locations import check_replicas, without_secrets
+from .nats_locations import check_replicas
+from .presence import without_secrets
 
 if TYPE_CHECKING:
     from chatledger.domain.search.embedding import Embedding

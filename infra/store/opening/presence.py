@@ -1,4 +1,4 @@
-"""Whether there is a ledger at a location, without making one."""
+"""What a location says, and whether there is a ledger, without making one."""
 
 import contextlib
 import re
@@ -14,6 +14,19 @@ _EVENTS_TABLE: Final = "stored_events"
 POSTGRES_SCHEMES: Final = ("postgresql", "postgres")
 _PATIENCE_S: Final = 2
 _HAS_TABLE: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+_HIDDEN: Final = re.compile(r"(?<=://).*@", re.DOTALL)
+"""A secret that was not percent-encoded may contain what ends the part of a URL where it stands."""
+_FILES: Final = ("sqlite:", "file:")
+_HIDDEN_IN_QUERY: Final = re.compile(
+    r"(?<=[?&])([^=&]*(?:pass|pwd|token|secret|key|cred|seed|odbc)[^=&]*=)[^&#]*", re.IGNORECASE
+)
+
+
+def without_secrets(location: str) -> str:
+    """The location as it may be shown, whether or not it is a valid one."""
+    if location.startswith(_FILES):
+        return location
+    return _HIDDEN_IN_QUERY.sub(r"\1…", _HIDDEN.sub("…@", location))
 
 
 def sqlite_file(location: str) -> Path:
@@ -69,7 +82,7 @@ def require_ledger(location: str, *, hint: str = "") -> None:
         LogUnavailableError: No PostgreSQL server answers.
     """
     if not has_ledger(location):
-        from .nats_locations import without_secrets
+        from .presence import without_secrets
 
         msg = f"there is no ledger at {without_secrets(location)}{hint}"
         raise ConfigurationError(msg)

@@ -82,7 +82,7 @@ def test_a_newer_format(filled: Path) -> None:
 
 def test_an_older_format(filled: Path) -> None:
     """It is refused in words that say how to bring its chats over, and nothing is written there."""
-    (filled / "format.json").write_text(json.dumps({"format": FORMAT - 1}))
+    (filled / "format.json").write_text(json.dumps({"format": FORMAT - 2}))
     before = tree(filled)
     refused(filled, UnsupportedFormatError, "'chatledger export' of the version that wrote it")
 

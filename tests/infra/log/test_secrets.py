@@ -12,7 +12,7 @@ from tests.support.secure_world import serving
 
 import chatledger
 from chatledger import ChatledgerError, Login
-from chatledger.infra.store.opening.nats_locations import without_secrets
+from chatledger.infra.store.opening.presence import without_secrets
 from chatledger.jetstream import Endpoint
 
 SECRET = "hunter-2"
