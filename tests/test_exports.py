@@ -219,6 +219,7 @@ def test_every_method_is_documented() -> None:
     assert [] == [name for name in _public(chatledger.Ledger) if not inspect.getdoc(getattr(chatledger.Ledger, name))]
 
 
+@pytest.mark.guard
 def test_nothing_that_every_installation_imports_needs_an_extra() -> None:
     """Each verb of the command line, and each public module but those that are about an extra, whatever else is installed here."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -20,6 +20,7 @@ def test_each_file_is_a_small_picture_that_some_page_shows(file: str) -> None:
     assert any(f"images/{file})" in page.read_text(encoding="utf-8") for page in PAGES)
 
 
+@pytest.mark.guard
 def test_pictures_are_of_pages(tmp_path: Path) -> None:
     """What a picture shows is asked of a server as its browser asks, and the picture was taken."""
     with pictured(tmp_path) as url, httpx.Client(base_url=url, headers={"Accept": "text/html"}) as client:

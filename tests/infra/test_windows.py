@@ -43,6 +43,7 @@ for line in {calls!r}.strip().splitlines():
     )
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("location", ["memory:", "sqlite:///chats.db"])
 def test_ledgers_without_a_server(location: str, tmp_path: Path) -> None:
     """They are written, read, forked, searched, verified, read at an earlier moment and backed up."""
@@ -106,6 +107,7 @@ print(read_at(b, 9, 3), is_running(os.getpid()), is_running(1 << 22))
     assert out.splitlines() == ["True False False", "True True False", "True", r"b'a\r\nb\n' True False"]
 
 
+@pytest.mark.guard
 def test_a_directory_is_refused_in_words(tmp_path: Path) -> None:
     """Each way to a directory says what to use instead, and makes nothing."""
     out = run_as_windows(

@@ -120,6 +120,7 @@ def test_a_message_that_cannot_be_kept_is_skipped(fields: dict[str, Any]) -> Non
     assert ["skipped"] == [line[-7:] for line in said]
 
 
+@pytest.mark.guard
 def test_a_message_beyond_the_largest_event_is_skipped() -> None:
     """64 MiB; texts below that lie beside the log. A message that fits is taken as it is."""
     said: list[str] = []

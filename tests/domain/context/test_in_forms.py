@@ -24,6 +24,7 @@ def message(number: int, form: str | None, data: Any, name: str = "user") -> Mes
     return Message(id=f"m{number}", name=name, form=form, data=data, created_at=0)
 
 
+@pytest.mark.guard
 @given(data=st.data())
 @settings(max_examples=examples(2000, one_in=40))
 def test_no_message_stops_a_translation(data: st.DataObject) -> None:

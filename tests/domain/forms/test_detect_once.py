@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 from chatledger.domain import errors
 
 ROOT = Path(errors.__file__).resolve().parent.parent
@@ -19,6 +21,7 @@ ALLOWED = {
 }
 
 
+@pytest.mark.guard
 def test_only_what_makes_messages_tells_forms() -> None:
     """Whoever reads a message asks for its stored form; see `Message.form`."""
     found = {

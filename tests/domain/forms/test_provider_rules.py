@@ -427,6 +427,7 @@ WRONG: dict[str, tuple[str, str, list[Json]]] = {
 }
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("case", RIGHT)
 def test_what_providers_take_keeps_the_rules(case: str) -> None:
     form, messages = RIGHT[case]

@@ -169,6 +169,7 @@ CLIENTS = {
 }
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("form", CLIENTS)
 def test_a_translated_chain_is_taken(form: str, api: Api) -> None:
     with CLIENTS[form](api.url) as ask:

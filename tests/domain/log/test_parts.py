@@ -172,6 +172,7 @@ def test_events_have_one_form(state: bytes) -> None:
         hash_of_event(state)
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 15, 16, 17, 255, 65_535, 65_536])
 def test_lists_of_any_length(count: int) -> None:
     """Each number of parts has one header, and a tree of the shape of RFC 9162."""

@@ -173,6 +173,7 @@ def test_signs_are_neither_letters_nor_digits_nor_marks() -> None:
     assert [character for character in signs if wordish.match(character)] == ["\ufe0f"]
 
 
+@pytest.mark.guard
 def test_letters_near_scripts_without_blanks_are_looked_at_closely() -> None:
     codes = (*range(0x80, 0xD800), *range(0xE000, 0x34000))
     unspaced = [character for character in map(chr, codes) if tokens.is_unspaced(character)]

@@ -536,6 +536,7 @@ def test_a_key_is_retired_on_the_command_line(folder: Path, tmp_path: Path, monk
     assert "Encrypted with: new." in run("--location", tmp_path / "rekeyed", "doctor").output
 
 
+@pytest.mark.guard
 def test_backup_goes_on_when_its_last_event_was_erased(tmp_path: Path) -> None:
     """The restored ledger goes on with the folder that it came from, also when what the backup ended with is gone; no other ledger does."""
     with chatledger.open(tmp_path / "first") as ledger:

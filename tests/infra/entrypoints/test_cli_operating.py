@@ -482,6 +482,7 @@ except Begun:
     assert "asked\n" == subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.guard
 def test_a_server_without_jetstream(tmp_path: Path) -> None:
     """The words name the option; a stream that is not there is left to whoever opens the log."""
     config = tmp_path / "nats.conf"
@@ -566,6 +567,7 @@ def test_completion(shell: str) -> None:
     assert VERBS.keys() >= {"branches", "completion"}
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize(
     ("words", "completed"),
     [

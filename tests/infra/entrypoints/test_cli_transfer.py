@@ -364,6 +364,7 @@ def test_export_of_tables_and_for_training(mixed: Path, tmp_path: Path) -> None:
     assert run("export", "--format", "markdown", at=mixed).stdout.startswith("# ")
 
 
+@pytest.mark.guard
 def test_parquet_goes_to_a_file(mixed: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     file = tmp_path / "messages.parquet"

@@ -204,6 +204,7 @@ def test_chats_travel(file: SqliteFile, tmp_path: Path) -> None:
     assert "does not answer" in fails(1, *place, "push", "http://127.0.0.1:9")
 
 
+@pytest.mark.guard
 def test_other_ledgers_have_names(file: SqliteFile, tmp_path: Path) -> None:
     """The names are those of branches; a bundle is pulled from as a ledger is."""
     place, other = ("--location", file.location), tmp_path / "office"

@@ -116,6 +116,7 @@ def test_metadata_and_titles_come_with_the_lines(
     assert len({recorded.event.command_id for recorded in ledger.history()}) == 1, "one commit for all of it"
 
 
+@pytest.mark.guard
 @BOTH
 def test_however_a_file_grew_the_ledger_is_the_same(
     tmp_path: Path, chat_id: str, put: Put, lines: list[dict[str, Any]]

@@ -190,6 +190,7 @@ def test_every_method_on_a_closed_handle(ledger: Ledger, path: Path) -> None:
     assert ledger.get_chat("c") is not None
 
 
+@pytest.mark.guard
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python 3.12 warns of every fork with threads
 def test_a_forked_child_is_told(ledger: Ledger, path: Path) -> None:
     """In a forked child each method raises `LedgerClosedError`; the child can open anew, and the parent goes on."""

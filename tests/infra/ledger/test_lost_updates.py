@@ -97,6 +97,7 @@ def test_threads_count_up(directory: Ledger, threads: int) -> None:
     assert counts(directory) == list(range(1, COUNT + 1))
 
 
+@pytest.mark.guard
 def test_processes_count_up(directory: Ledger, tmp_path: Path) -> None:
     """The same of two processes, of which one appends to another chat too."""
     directory.create_chat("other", "u")

@@ -332,6 +332,7 @@ def test_a_hold_keeps_names(ledger: Ledger) -> None:
     assert ledger.verify().broken_holds == ()
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("location", ["directory", "sqlite"])
 def test_who_wrote_to_values_of_others_is_called_otherwise(tmp_path: Path, location: str) -> None:
     """Threads, states and items: in history, feeds and files, also of an index that is built anew; and the log verifies as before."""

@@ -726,6 +726,7 @@ def pointers(ledger: Ledger | LedgerView) -> tuple[object, ...]:
     return ledger.list_branches("c"), ledger.list_checkpoints("c"), ledger.members("c"), ledger.get_messages("c")
 
 
+@pytest.mark.guard
 def test_names_that_others_replaced_are_erased(world: tuple[Callable[[], Ledger], Path]) -> None:
     """So are the title and the metadata of the beginning, whose owner stays, and reasons of holds; what stands stays, in any index."""
     opened, folder = world

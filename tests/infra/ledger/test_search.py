@@ -346,6 +346,7 @@ def test_the_index_that_is_built_is_the_one_that_serves(tmp_path: Path) -> None:
         assert ["cat"] == found(ledger, "cat")
 
 
+@pytest.mark.guard
 def test_threads_write_and_search(tmp_path: Path) -> None:
     """What a thread wrote it finds at once; in the end all is found, once, with the ranks of reading."""
     with chatledger.open(tmp_path, durability="fast") as ledger:

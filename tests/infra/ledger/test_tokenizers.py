@@ -71,6 +71,7 @@ def test_counts_are_those_of_tiktoken(name: str, text: str) -> None:
     assert len(reference(name).encode_ordinary(text)) == tokenizer(name)(text)
 
 
+@pytest.mark.guard
 def test_the_default_is_that_of_current_models() -> None:
     assert tokenizer("o200k_base")("お誕生日おめでとう") == tokenizer()("お誕生日おめでとう")
 

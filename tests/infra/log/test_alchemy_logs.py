@@ -177,6 +177,7 @@ def statements() -> Iterator[list[Any]]:
     sqlalchemy.event.remove(sqlalchemy.Engine, "before_execute", take)
 
 
+@pytest.mark.guard
 def test_statements_of_dialects(statements: list[Any], tmp_path: Path) -> None:
     """Each statement that the contract of a log runs can be written for databases that are not here."""
     numbers = iter(range(1000))

@@ -126,6 +126,7 @@ def test_older_versions_fail_on_these_tables(location: str, tmp_path: Path) -> N
             run(location, statement)
 
 
+@pytest.mark.guard
 def test_roles(location: str, tmp_path: Path) -> None:
     """A login without the right to make tables uses those that are there, and one that may only read reads."""
     user_number = os.urandom(4).hex()

@@ -260,6 +260,7 @@ def place(server: Server) -> str:
     return f"nats://{TOKEN}@127.0.0.1:{server.port}/log"
 
 
+@pytest.mark.guard
 def test_writers_at_the_same_time(place: str, tmp_path: Path) -> None:
     """Each takes other slots away from the same events, with a connection of its own: nothing comes back."""
     with contextlib.ExitStack() as stack:

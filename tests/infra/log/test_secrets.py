@@ -58,6 +58,7 @@ def test_locations_in_errors(location: str, tmp_path: Path, caplog: pytest.LogCa
     assert SECRET not in caplog.text
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("location", [one for one in LOCATIONS if "port" in one or "mysql" in one or "#" in one])
 def test_the_command_line(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHATLEDGER_LOCATION", location)

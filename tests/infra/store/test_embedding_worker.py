@@ -392,6 +392,7 @@ def test_another_process_takes_over(tmp_path: Path, words: Words) -> None:
         assert len(found(keeper, "said")) == 6
 
 
+@pytest.mark.guard
 def test_closing_does_not_wait_for_the_function(place: str, words: Words) -> None:
     """A call that is under way is left; what it returns is thrown away, and computed again later."""
     ledger = chatledger.open(place, embed=words.embedding())

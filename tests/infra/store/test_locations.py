@@ -77,6 +77,7 @@ def test_a_malformed_location(location: str, tmp_path: Path, monkeypatch: pytest
         chatledger.open(location, timeout_s=0.5, index=tmp_path / "index").close()
 
 
+@pytest.mark.guard
 @pytest.mark.timeout(20)
 def test_a_postgresql_that_is_down(tmp_path: Path) -> None:
     """No database server is no answer, within the budget."""

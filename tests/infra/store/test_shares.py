@@ -206,6 +206,7 @@ def conversation(chat_id: str, owner: str) -> ImportedChat:
     )
 
 
+@pytest.mark.guard
 def test_imports_from_everywhere(server: Server, tmp_path: Path) -> None:
     """Conversations that all nodes import, one after the other or at once, are there once, each in the share of its owner."""
     chats = [conversation(f"chat-{number:02}", owner) for number, owner in enumerate([ADA, BOB, CYD] * 8)]

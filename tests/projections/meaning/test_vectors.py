@@ -49,6 +49,7 @@ def recall(vectors: NDArray[np.float32], queries: NDArray[np.float32], k: int = 
     return hits / (k * len(queries))
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("dimensions", [pytest.param(64, marks=SOAK), 384, pytest.param(1000, marks=SOAK)])
 def test_recall_of_random_vectors(dimensions: int) -> None:
     """Of the best ten of 20,000 at least 95 % are found, also where nothing is near to anything."""

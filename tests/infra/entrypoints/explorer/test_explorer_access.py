@@ -111,6 +111,7 @@ def test_nobody_is_led_away(ledger: chatledger.AsyncLedger, target: str) -> None
     assert (303, "/") == (onward.status_code, onward.headers["location"])
 
 
+@pytest.mark.guard
 def test_sessions_outlive_the_server(ledger: chatledger.AsyncLedger) -> None:
     """With the same key a browser stays signed in across restarts, with another one it does not."""
     key = new_session_key()

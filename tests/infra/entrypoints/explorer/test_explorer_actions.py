@@ -561,6 +561,7 @@ def test_what_is_no_form(browser: httpx.Client, blocking: chatledger.Ledger) -> 
     assert blocking.position == before
 
 
+@pytest.mark.guard
 def test_hostile_names(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
     """Forms and commands show whatever ids and texts there are, and nothing of it runs."""
     for number, payload in enumerate(PAYLOADS[::4]):

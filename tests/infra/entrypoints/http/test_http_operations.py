@@ -43,6 +43,7 @@ def client(url: str) -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.mark.guard
 def test_a_server_that_lost_its_log_lives_but_is_not_ready() -> None:
     ledger = chatledger.open_async("memory:")
     with serving(create_app(ledger)) as url, httpx.Client(base_url=url) as client:
@@ -185,6 +186,7 @@ def test_a_client_that_goes_in_the_middle_of_its_request_is_no_fault(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+@pytest.mark.guard
 def test_who_waits_for_a_position_keeps_nobody_else_waiting() -> None:
     """Not even more of them than there are threads; and the position is waited for."""
     app = create_app(chatledger.open_async("memory:"))
@@ -283,6 +285,7 @@ def test_streams_of_a_user_are_limited() -> None:
             assert stream.status_code == 200
 
 
+@pytest.mark.guard
 def test_a_client_that_does_not_read_is_dropped_and_goes_on_where_it_was() -> None:
     with serving(with_feed(create_app("memory:"), slow_s=0.3)) as url, httpx.Client(base_url=url, timeout=20) as client:
         for _ in range(40):

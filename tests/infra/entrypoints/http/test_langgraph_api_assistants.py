@@ -29,6 +29,7 @@ def ledger() -> Iterator[Ledger]:
         yield ledger
 
 
+@pytest.mark.guard
 def test_an_assistant_outlives_the_server(tmp_path: Path) -> None:
     for is_first in (True, False):
         with serving(create_app(tmp_path, graphs={"agent": echo()})) as url, sdk(url) as client:
@@ -39,6 +40,7 @@ def test_an_assistant_outlives_the_server(tmp_path: Path) -> None:
             assert client.assistants.get("mine")["version"] == 2
 
 
+@pytest.mark.guard
 def test_an_assistant_whose_graph_is_gone_is_still_there(tmp_path: Path) -> None:
     with serving(create_app(tmp_path, graphs={"agent": echo()})) as url, sdk(url) as client:
         client.assistants.create("agent", assistant_id="mine")

@@ -132,6 +132,7 @@ async def test_events_are_numbered_before_they_are_filtered(raw: httpx.AsyncClie
     }
 
 
+@pytest.mark.guard
 async def test_a_client_that_comes_back_finds_the_end_of_the_run_that_it_lost(raw: httpx.AsyncClient) -> None:
     """Without a number, as the client for JavaScript does; that for Python is told of its own runs alone."""
     for text in ("first", "second"):

@@ -163,6 +163,7 @@ def test_an_answer_that_fails_or_is_ended_may_be_brought_again(world: World) -> 
     assert world.texts("ended")[2].startswith("ask / ")
 
 
+@pytest.mark.guard
 def test_an_answer_that_is_ended_as_it_starts_leaves_the_question(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
