@@ -1,4 +1,4 @@
-"""What a location says, and whether there is a ledger, without making one."""
+"""Locations: how they are shown, and whether there is a ledger at one, without making it."""
 
 import contextlib
 import re
@@ -82,8 +82,6 @@ def require_ledger(location: str, *, hint: str = "") -> None:
         LogUnavailableError: No PostgreSQL server answers.
     """
     if not has_ledger(location):
-        from .presence import without_secrets
-
         msg = f"there is no ledger at {without_secrets(location)}{hint}"
         raise ConfigurationError(msg)
 
