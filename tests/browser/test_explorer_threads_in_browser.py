@@ -88,6 +88,7 @@ def test_thread_as_a_trace(page: Page, threads: Any, demo: Demo, check_page: Cal
         for task in tasks.all():
             name, took = task.locator("b").inner_text(), task.locator(".took").inner_text()
             late_ms.append(abs(int(took.removesuffix(" ms")) - SLEPT_MS[name]))
+            expect(task.locator("rect")).to_be_visible()  # a stylesheet may come late
             bar = task.locator("rect").bounding_box()
             assert bar is not None
             spans[name] = bar["x"], bar["x"] + bar["width"]

@@ -130,6 +130,9 @@ def tell_the_rest(ledger: Ledger) -> None:
     ledger.update_chat("c", title="Earlier", metadata={"n": 9})
     ledger.update_chat("c", title="Later")
     assert ledger.redact_words("c")
+    ledger.create_branch("c", "aside", None)
+    ledger.append("c", user("aside"), branch="aside")
+    assert ledger.merge("c", "aside", summary="so it was").outcome == "merged"
     ledger.hold("chat", "c", reason="case 12")
     ledger.hold("user", "p")
     assert ledger.release("chat", "c")
