@@ -30,6 +30,8 @@ with warnings.catch_warnings():
     from eventsourcing.tests import persistence as persistence_cases
     from eventsourcing.tests import projection as projection_cases
 
+pytestmark = pytest.mark.guard
+
 
 Recorder = TypeVar("Recorder", bound=JetStreamAggregateRecorder | JetStreamTrackingRecorder)
 

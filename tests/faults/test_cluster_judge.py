@@ -12,6 +12,8 @@ from tests.faults.journal import Journal
 import chatledger
 from chatledger import NewMessage
 
+pytestmark = pytest.mark.guard
+
 REGISTER, CHAT, COUNTER = REGISTERS[0], SHARED[0], COUNTERS[0]
 
 

@@ -17,6 +17,8 @@ from chatledger.domain.forms.reading import items_of, known_forms
 from chatledger.domain.forms.translate import translate
 from chatledger.domain.values import Message
 
+pytestmark = pytest.mark.guard
+
 # A story is drawn once for all of them: drawing takes longer than telling.
 FRAMEWORKS = [form for form in RULES if form in known_forms() and form != "langchain"]
 

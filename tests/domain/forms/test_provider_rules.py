@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from tests.domain.forms.rules import DUMMY_SIGNATURE, broken_rules
 
+pytestmark = pytest.mark.guard
+
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 Json = dict[str, Any]
 

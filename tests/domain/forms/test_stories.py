@@ -7,6 +7,8 @@ from tests.domain.forms.rules import broken_rules
 from tests.domain.forms.stories import FAULTS, FORMS, Told, marks_in, stories
 from tests.support.soak import examples
 
+pytestmark = pytest.mark.guard
+
 # A form can be told well only in these ways: a fault of another kind is none there.
 HARMLESS = {
     "openai": {"between", "behind", "unsigned", "shuffled"},

@@ -18,6 +18,8 @@ from chatledger.infra.admin.doctor.removing import DOCTOR
 from chatledger.infra.ledger.threads import Threads
 from chatledger.items import ItemStore
 
+pytestmark = pytest.mark.guard
+
 
 def damage(data: Path, *texts: str) -> None:
     """Damage the records with some texts, and lose the index."""

@@ -17,6 +17,8 @@ from chatledger.infra.ledger.scopes.as_of import replaying
 from chatledger.infra.ledger.view import LedgerView, holds_deleted, view_carried_on
 from chatledger.projections.as_of_index import AsOfIndex
 
+pytestmark = pytest.mark.guard
+
 CHATS = ("one", "two", "three")
 STEPS = ("append", "append", "append", "fork", "annotate", "title", "checkpoint", "delete", "head", "look", "look")
 

@@ -27,6 +27,8 @@ from chatledger.infra.log.nats.event_log import JetStreamLog
 from chatledger.infra.log.nats.stream import delete_stream
 from chatledger.infra.store import erasure
 
+pytestmark = pytest.mark.guard
+
 __all__ = ["in_memory"]
 
 SECRET: Final = "the password is swordfish"

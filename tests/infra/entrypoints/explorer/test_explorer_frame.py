@@ -11,6 +11,8 @@ from tests.support.explorer_world import demo_ledger, pages_of
 from chatledger.infra.entrypoints.explorer.page import path_to
 from chatledger.infra.entrypoints.explorer.static_files import StaticFiles
 
+pytestmark = pytest.mark.guard
+
 
 @pytest.fixture(scope="module")
 def pages() -> Generator[httpx.Client]:
