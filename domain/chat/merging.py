@@ -17,7 +17,7 @@ from .runs import copy_id
 from .state import ChatState
 
 MergeHow = Literal["summary", "pick", "rebase"]
-"""The messages that a merge appends: one that sums the other branch up, copies of chosen ones of it, or copies of all of them."""
+"""The messages that a merge appends: a summary of the other branch, copies of chosen messages of it, or copies of all its messages."""
 
 
 class PlannedMerge(Value, frozen=True, kw_only=True):
@@ -29,9 +29,9 @@ class PlannedMerge(Value, frozen=True, kw_only=True):
         source_head: The message to merge, with its chain.
         into: The name of the branch that goes on.
         how: What is appended.
-        summary: For `summary`, the message to append; and
-        summed_up_behind: the message behind which it sums the chain up, None from its root on.
-        pick: For `pick`, the ids to copy, in the order that they get.
+        summary: The message to append, for `summary`.
+        summed_up_behind: The message behind which the summary begins; None where it begins with the root of the chain.
+        pick: The ids of the messages to copy, in order, for `pick`.
     """
 
     id: str
@@ -73,11 +73,19 @@ def decide_merge(state: ChatState, now: int, merge: PlannedMerge) -> list[Body]:
     else:
         tail = unmerged(state, source, base)
         if merge.how == "rebase" and head is not None and tail:
-            tail = [message for message in tail if not _is_copy_of_own(state, message, head)]
+            # What was copied there from this branch, by a merge the other way, would come back as a copy of a copy.
+            tail = [
+                message
+                for message in tail
+                if (original := message.copied_from) is None
+                or not state.has_message(original)
+                or state.merge_base(original, head) != original
+            ]
             if not tail:
                 return []
         drafts = _copies(state, tail, merge)
-    drafts[-1] = replace(drafts[-1], merged_from=(source,))
+    others = (parent for parent in drafts[-1].merged_from if parent != source)  # which a summary may name by itself
+    drafts[-1] = replace(drafts[-1], merged_from=(source, *others))
     return decide_append(state, now, drafts=drafts, branch=merge.into, expected_head=UNSET)
 
 
@@ -90,12 +98,6 @@ def unmerged(state: ChatState, source_head: str, base: str | None) -> list[Messa
     """Return the messages of a chain behind one of its messages, oldest first, without those that are hidden."""
     depth = -1 if base is None else state.depth(base)
     return [message for message in state.chain(source_head, state.depth(source_head) - depth) if not message.is_hidden]
-
-
-def _is_copy_of_own(state: ChatState, message: Message, head: str) -> bool:
-    """Whether a message is a copy of one that a head is or comes after: what was merged the other way before."""
-    original = message.copied_from
-    return original is not None and state.has_message(original) and state.merge_base(original, head) == original
 
 
 def _copies(state: ChatState, tail: Sequence[Message], merge: PlannedMerge) -> list[NewMessage]:

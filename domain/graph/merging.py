@@ -15,9 +15,9 @@ def merge_states(base: State | None, ours: State, theirs: State, *, reducers: Re
     """
     Merge two states that went on from the same one, field by field, as a new object.
 
-    A field that one side alone changed is as there, also where it was removed; one that both changed alike is that. Of one that
-    both changed, the reducer makes the value: of ours and of the update that makes theirs of the base. That is looked for in what
-    theirs has more: new keys, new items, a difference of numbers; then in all of it.
+    Where one side alone changed a field, or removed it, that side counts. Where both changed it, its reducer makes the value, from ours
+    and from the update that led from the base to theirs. That update is not known: the first of these counts with which the reducer
+    makes theirs of the base: new keys, new items or the difference of two numbers; or all of theirs.
 
     Args:
         base: The state that both began as; None where they share none.
@@ -34,13 +34,13 @@ def merge_states(base: State | None, ours: State, theirs: State, *, reducers: Re
     for field in {**mine, **other}:
         was, ours_now, theirs_now = (side.get(field, _ABSENT) for side in (before, mine, other))
         if _is_same(was, theirs_now) or _is_same(ours_now, theirs_now):
-            kept = ours_now
+            value = ours_now
         elif _is_same(was, ours_now):
-            kept = theirs_now
+            value = theirs_now
         else:
-            kept = _reduced(field, was, ours_now, theirs_now, reducers)
-        if kept is not _ABSENT:
-            merged[field] = kept
+            value = _reduced(field, was, ours_now, theirs_now, reducers)
+        if value is not _ABSENT:
+            merged[field] = value
     return cast("State", merged)
 
 
@@ -82,8 +82,8 @@ def _added(was: Any, now: Any, *, is_deep: bool) -> Any:
         before, items = cast("list[Any]", was), cast("list[Any]", now)
         if same_json(before, items[: len(before)]):
             return items[len(before) :]
-        known = {ordered_json(item) for item in before}
-        return [item for item in items if ordered_json(item) not in known]
+        unchanged = {ordered_json(item) for item in before}
+        return [item for item in items if ordered_json(item) not in unchanged]
     numbers = (int, float)  # not booleans, whose difference says nothing
     return now - was if type(cast("object", was)) in numbers and type(cast("object", now)) in numbers else now
 

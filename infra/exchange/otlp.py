@@ -18,13 +18,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from chatledger.domain.chat.import_tree import Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.forms import otel
 from chatledger.domain.forms.plain import list_at, object_at, text_at
+from chatledger.domain.packing import ordered_json
 
 from .documents import read_documents
 from .source import decode_json, is_id
@@ -166,8 +165,7 @@ def _said(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _id_of(chat_id: str, parent_id: str | None, message: dict[str, Any]) -> str:
-    text = msgspec.json.encode([chat_id, parent_id, _said(message)], order="sorted")
-    return blake2b(text, digest_size=12).hexdigest()
+    return blake2b(ordered_json([chat_id, parent_id, _said(message)]), digest_size=12).hexdigest()
 
 
 def _spans_of(fields: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:

@@ -18,8 +18,8 @@ class ChatTail(Value, frozen=True, kw_only=True):
     A conversation, whole or without messages that its reader has.
 
     Args:
-        lines: It as the lines of an export, in which a message that follows one that is left out follows none.
-        parents: The messages that those follow, by their ids: the parent, empty for none, and those that a merge brings together.
+        lines: The conversation as the lines of an export. A message whose parent is left out has no parent there.
+        parents: The parents of those messages, by message id: `parent_id`, empty for none, then `merged_from`.
     """
 
     lines: str

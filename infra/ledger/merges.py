@@ -134,13 +134,13 @@ class MergeMethods(LedgerPart):
         tail: list[Message],
         summary: MessageLike | str | Callable[[list[Message]], MessageLike | str],
     ) -> NewMessage:
-        said = summary(tail) if callable(summary) else summary
-        if isinstance(said, str):
-            if not said.strip():
+        content = summary(tail) if callable(summary) else summary
+        if isinstance(content, str):
+            if not content.strip():
                 msg = "a summary must not be blank text"
                 raise InvalidValueError(msg)
             message_id = new_id()
-            data = ui_message(USER, f"Summary of branch {source}:\n\n{said}", message_id)
-            said = NewMessage(USER, data, UI, id=message_id, metadata={"synthetic": True})
-        (draft,) = as_drafts([said], redactor=self._store.redactor)
+            data = ui_message(USER, f"Summary of branch {source}:\n\n{content}", message_id)
+            content = NewMessage(USER, data, UI, id=message_id, metadata={"synthetic": True})
+        (draft,) = as_drafts([content], redactor=self._store.redactor)
         return draft

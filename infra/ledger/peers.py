@@ -57,8 +57,8 @@ class PulledChat(Value, frozen=True, kw_only=True):
     Args:
         chat_id: The chat.
         outcome: `new` here; `continued` by the events of the other ledger; `merged`, as both had gone on with it; `deleted` as it was
-            there; `replaced` by the one that was begun there after it was deleted; `held`, as it, or some of it, was deleted there
-            and a legal hold keeps it here; `left`, as it was deleted here; `refused`, as it cannot be here, and `why` says why.
+            there; `replaced` by the one that was begun there after it was deleted; `held` by a legal hold
+            here, though it or some of it was deleted there; `left`, as it was deleted here; `refused`, as it cannot be here, and `why` says why.
         events: How many events of the other ledger were written here as they are.
         messages: How many messages are new here.
         branches: The branches that tell what the other ledger goes on with.

@@ -104,15 +104,20 @@ def load_public_key(source: PemSource) -> "Ed25519PublicKey":
     return key
 
 
+def pem_of(source: PemSource, otherwise: str, hint: str = "") -> bytes:
+    """Return the content of a PEM file. Raises `ConfigurationError` in these words, and why, where it cannot be read."""
+    try:
+        return source if isinstance(source, bytes) else absolute_path(source).read_bytes()
+    except OSError as error:
+        msg = f"{otherwise}: {error.strerror or error}{hint}"
+        raise ConfigurationError(msg) from error
+
+
 def _load(source: PemSource, load: Callable[[bytes], object], what: str, how: str) -> object:
     """The key in a file, of whatever kind; or why there is none."""
     from cryptography.exceptions import UnsupportedAlgorithm
 
-    try:
-        pem = source if isinstance(source, bytes) else absolute_path(source).read_bytes()
-    except OSError as error:
-        msg = f"the {what} key {source!s} cannot be read: {error.strerror or error}; '{how}' makes one"
-        raise ConfigurationError(msg) from error
+    pem = pem_of(source, f"the {what} key {source!s} cannot be read", f"; '{how}' makes one")
     try:
         return load(pem)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:

@@ -83,8 +83,9 @@ class SyncMethods(TravelMethods):
         A chat that only the other went on with is continued, event by event, with ids, times and hashes. One that both went on with
         gets the messages it lacks, with their ids; a branch moves on where the other's goes on from it, else that comes as
         `name/branch`, so that nothing is lost and nobody wins. What was deleted or redacted there is here too; what was deleted here
-        stays deleted. Legal holds on users and chats come too, and end where each ledger releases them. When two or more ledgers pull from each other until nothing changes, all have the same messages, and the
-        same ends of branches. Interrupted, the next call goes on. A chat that cannot be here is named in the answer, and the others go on.
+        stays deleted. Legal holds on users and chats come too, and end where each ledger releases them. When ledgers pull from each other
+        until nothing changes, all have the same messages and the same ends of branches. Interrupted, the next call goes on. A chat that
+        cannot be here is named in the answer, and the others go on.
 
         Args:
             source: An open ledger, the whole of one or one user's; or a `chatledger.admin.RemoteLedger`, one behind `chatledger serve`.

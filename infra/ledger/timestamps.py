@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
 from chatledger.domain.proof.anchors import Anchor
 from chatledger.domain.wire import Value
-from chatledger.projections.lmdb.environment import absolute_path
 
-from .proof import PemSource
+from .proof import PemSource, pem_of
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -105,18 +104,18 @@ def check_timestamp(anchor: Anchor, roots: PemSource | None = None) -> TimeStamp
         msg = f"the time stamp is not of the {what}; take the answer to the request that was made for it"
         raise InvalidValueError(msg)
     if roots is not None:
-        verifier = VerifierBuilder()
-        for root in _certificates(roots):
-            verifier = verifier.add_root_certificate(root)
+        verifier = VerifierBuilder(roots=_certificates(roots)).build()
         try:
-            verifier.build().verify_message(response, anchor.signature)
+            verifier.verify_message(response, anchor.signature)
         except (VerificationError, ValueError) as error:
             msg = f"the time stamp of the {what} does not lead to a certificate that you trust: {error}"
             raise InvalidValueError(msg) from error
     numbers = {signer.serial_number for signer in response.signed_data.signer_infos}
+    names = {each.subject.rfc4514_string() for each in signers if each.serial_number in numbers}
     return TimeStamp(
         at=round(response.tst_info.gen_time.timestamp() * 1000),
-        authority=next((each.subject.rfc4514_string() for each in signers if each.serial_number in numbers), None),
+        # Nobody signs the list of certificates: whoever adds one of the same number could choose the name that is shown.
+        authority=names.pop() if len(names) == 1 else None,
         is_trusted=roots is not None,
     )
 
@@ -124,11 +123,7 @@ def check_timestamp(anchor: Anchor, roots: PemSource | None = None) -> TimeStamp
 def _certificates(source: PemSource) -> "list[x509.Certificate]":
     from cryptography import x509
 
-    try:
-        pem = source if isinstance(source, bytes) else absolute_path(source).read_bytes()
-    except OSError as error:
-        msg = f"the certificates {source!s} cannot be read: {error.strerror or error}"
-        raise ConfigurationError(msg) from error
+    pem = pem_of(source, f"the certificates {source!s} cannot be read")
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as error:

@@ -74,6 +74,16 @@ def test_a_message_of_ones_own_sums_up(ledger: Ledger) -> None:
     ]
 
 
+def test_a_summary_may_merge_more(ledger: Ledger) -> None:
+    """What it names by itself stays, behind the branch that is merged."""
+    ledger.create_branch("c", "aside", "q")
+    ledger.append("c", text("x", id="x"), branch="aside")
+    merge = ledger.merge("c", "idea", summary=NewMessage("user", "both", merged_from=("x", "j")))
+
+    assert merge.messages[0].merged_from == ("j", "x")
+    assert ledger.merge("c", "aside", summary="again").outcome == "already_merged"
+
+
 def test_merging_again_takes_what_came_since(ledger: Ledger) -> None:
     first = ledger.merge("c", "idea", summary="one")
     again = ledger.merge("c", "idea", summary="one")

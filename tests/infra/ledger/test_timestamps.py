@@ -96,6 +96,8 @@ def test_an_authority_says_when_it_was_there(anchor: Anchor, authority: Authorit
     assert (stamp.authority, stamp.is_trusted) == ("CN=Clock", True)
     assert abs(stamp.at - anchor.created_at) < 3_600_000
     assert stamp == check_timestamp(with_stamp, authority.roots.read_bytes())
+    twice = authority.roots.read_bytes() * 2  # as where files of certificates were put together
+    assert stamp == check_timestamp(with_stamp, twice)
     unknown = check_timestamp(with_stamp)
     assert unknown is not None
     assert not unknown.is_trusted
