@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from msgspec.structs import replace
 from rfc3161_client import HashAlgorithm, TimestampRequestBuilder
 from tests.support.cli_world import fails, run
@@ -52,10 +53,17 @@ class Authority:
             is_configured=False,
         )
 
-    def answer(self, request: bytes) -> bytes:
+    def answer(self, request: bytes, *, further: str = "") -> bytes:
         (self.folder / "request").write_bytes(request)
-        self._run("ts -reply -queryfile request -signer clock.pem -inkey clock.key -section tsa -out answer")
+        self._run(f"ts -reply -queryfile request -signer clock.pem -inkey clock.key -section tsa -out answer {further}")
         return (self.folder / "answer").read_bytes()
+
+    def forge(self) -> None:
+        """Write `forged.pem`, a certificate of another name with the number of the clock's; longer, as DER lists the shorter first."""
+        number = x509.load_pem_x509_certificate((self.folder / "clock.pem").read_bytes()).serial_number
+        self._run(
+            f"req -x509 -newkey rsa:2048 -nodes -keyout f.key -out forged.pem -subj /O={'x' * 60}/OU={'x' * 60}/CN=Famous -set_serial {number}"
+        )
 
     def _run(self, order: str, *, is_configured: bool = True) -> None:
         config = ["-config", "openssl.cnf"] if is_configured else []
@@ -139,6 +147,17 @@ def test_a_stamp_that_does_not_hold_is_refused(anchor: Anchor, authority: Author
         check_timestamp(stamped(anchor, answer), tmp_path / "nowhere.pem")
     with pytest.raises(ConfigurationError, match="no certificate"):
         check_timestamp(stamped(anchor, answer), b"x")
+
+
+def test_a_name_that_anybody_can_add_is_not_shown(anchor: Anchor, authority: Authority) -> None:
+    """The certificates beside a stamp are signed by nobody: two of one number, and nobody knows whose it is."""
+    authority.forge()
+    answer = authority.answer(timestamp_request(anchor), further="-chain forged.pem")
+    stamp = check_timestamp(stamped(anchor, answer), authority.roots)
+
+    assert b"Famous" in answer
+    assert stamp is not None
+    assert (stamp.authority, stamp.is_trusted) == (None, True)
 
 
 def test_a_refusal_of_the_authority_is_no_stamp(anchor: Anchor, authority: Authority) -> None:
