@@ -9,6 +9,7 @@ from tests.support.explorer_agents import THREAD, fill_agents
 
 from chatledger import assistant, user
 from chatledger.items import ItemStore
+from chatledger.replays import Exchange, ReplayAnswer
 
 HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=1</script>'
 
@@ -120,6 +121,38 @@ def test_diff_marks_words(page: Page, demo: Demo, check_page: Callable[[str], No
     expect(page.locator("ins")).to_have_text("new")
     check_page("diff")
     assert page.title() != "1"
+
+
+def test_two_branches_are_chosen(page: Page, demo: Demo, check_page: Callable[[str], None]) -> None:
+    """By keys, from the page of a chat; turn by turn, with what each took in a table; and another chat by its title."""
+    demo.ledger.create_chat("retold", "ada", title="Trains")
+    demo.ledger.append("retold", [user("When is a train?"), assistant("The train leaves at 8:04.")])
+    demo.ledger.append("retold", [user("And back?"), assistant("At 17:30.")])
+
+    def runner(turn: Exchange) -> ReplayAnswer:
+        words = "The train leaves at nine." if turn.number == 1 else "I do not know."
+        return ReplayAnswer(assistant(words), {"usage": {"input_tokens": 300, "output_tokens": 5}})
+
+    demo.ledger.replay("retold", runner, name="small")
+    page.goto("/c/retold")
+    page.keyboard.press("c")
+    check_page("diff-choices")
+    page.get_by_role("link", name="small", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=3)).to_have_text(["Where they part", "Turn 1"])
+    expect(page.get_by_role("row", name="Tokens used")).to_have_text(re.compile("Tokens used\\s*\u2013\\s*610"))
+    expect(page.locator("del")).to_have_text("8:04.")
+    expect(page.locator("ins")).to_have_text("nine.")
+    expect(page.locator(".diff-row").last).to_have_text(re.compile(r"At 17:30\..*I do not know\.", re.DOTALL))
+    check_page("diff-turns")
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    check_page("diff-turns-narrow")
+    page.goto("/c/retold/diff?left=main")
+    page.get_by_role("link", name="A weekend in Riga").click()
+
+    expect(page.get_by_label("Right")).to_have_value("chat:riga")
+    expect(page.locator(".diff-side h2")).to_have_text(["main", "A weekend in Riga"])
 
 
 def test_anything_is_compared_with_anything(page: Page, demo: Demo, check_page: Callable[[str], None]) -> None:

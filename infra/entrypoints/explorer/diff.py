@@ -1,15 +1,19 @@
 """The page that compares two branches, checkpoints, messages or moments of chats, or the states of two threads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import SequenceMatcher
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
+from statistics import fmean
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from chatledger.domain.chat.runs import MessageRun
+from chatledger.domain.chat.turns import calls_in, is_from_user
 from chatledger.domain.context.estimate import rough_tokens
 from chatledger.domain.draw.state_tree import StateNode, changed_names, messages_in, state_tree
 from chatledger.domain.errors import ChatNotFoundError, NotFoundError
+from chatledger.domain.forms.plain import object_at
 from chatledger.domain.values import Branch, Chat, Checkpoint, Message
 from chatledger.domain.versioned.record import VersionRecord
 from chatledger.domain.wire import Value
@@ -50,7 +54,9 @@ class Side(Value, frozen=True, kw_only=True):
     One side: what was named, what it points to, and what its messages after the common part come to.
 
     `head_message_id` is None for an empty branch; `chat` for a thread, whose newest checkpoint is `checkpoint_id` unless one was
-    named. `tokens` are estimated from the text; `used_tokens` and `cost` are what the messages themselves say, None where none does.
+    named. `tokens` are estimated from the text; `used_tokens` and `cost` are what messages say, or the runs that wrote them, None where
+    none does. `took_ms` is what the runs took; of a turn without one, the time from what was asked to the last answer. `calls` of tools
+    are counted. `scores` are the means of the numbers in annotations.
     """
 
     kind: str
@@ -60,17 +66,36 @@ class Side(Value, frozen=True, kw_only=True):
     head_message_id: str | None = None
     checkpoint_id: str | None = None
     messages: int
-    tokens: int
-    used_tokens: int | None
-    cost: float | None
+    turns: int = 0
+    tokens: int = 0
+    used_tokens: int | None = None
+    cost: float | None = None
+    took_ms: int | None = None
+    calls: int = 0
+    scores: dict[str, float] = {}  # noqa: RUF012 - each struct gets its own
 
 
 class DiffRow(Value, frozen=True, kw_only=True):
-    """A message of one side, the other one missing; or both, where one is a version of the other: then `is_edit`."""
+    """
+    A message of one side, the other one missing; or both, which stand at the same place of their turn.
 
+    `turn` is 0 for what goes on with the last turn in common, then 1, 2 and so on. `is_edit` where one is a version of the other, and
+    `is_same` where both say the same.
+    """
+
+    turn: int
     left: Message | None
     right: Message | None
-    is_edit: bool
+    is_edit: bool = False
+    is_same: bool = False
+
+
+class Choice(Value, frozen=True, kw_only=True):
+    """Something to compare: its name as it is sent, and the title of a chat."""
+
+    kind: Literal["branch", "checkpoint", "moment", "chat", "thread"]
+    name: str
+    title: str = ""
 
 
 class Pointer(Value, frozen=True, kw_only=True):
@@ -108,7 +133,7 @@ class Diff(Value, frozen=True, kw_only=True):
     pointers: tuple[Pointer, ...] = ()
     states: tuple[StateNode, ...] = ()
     changed: tuple[str, ...] = ()
-    choices: tuple[str, ...] = ()
+    choices: tuple[Choice, ...] = ()
 
 
 def diff(call: HttpCall, chat_id: str, *, left: str = "", right: str = "", view: Literal["", "inline"] = "") -> Diff:
@@ -156,11 +181,14 @@ def _compared(call: HttpCall, chat: Chat | None, left: str, right: str) -> Diff:
         raise RequestError(422, "a thread is compared with a thread, a chat with a chat", name="InvalidValueError")
     ends = [_end_of(call, chat, name) for name in (left, right)]
     parting = _parted(call.reader, *ends) if ends[0].chat_id == ends[1].chat_id else _parted_chats(call.reader, *ends)
-    rows = [row for pair in zip_longest(*parting.only) for row in _rows_of(*pair)]
+    meeting = parting.common[-1] if parting.common else None
+    turns = [_turns(messages, meeting) for messages in parting.only]
+    rows = _rows_of(*turns)
+    sides = [_side(call, end, own, meeting) for end, own in zip(ends, turns, strict=True)]
     return Diff(
         chat=chat,
-        left=_side(call.reader, ends[0], parting.only[0]),
-        right=_side(call.reader, ends[1], parting.only[1]),
+        left=sides[0],
+        right=sides[1],
         common=tuple(parting.common),
         common_messages=parting.common_count,
         rows=tuple(rows[:_ROWS]),
@@ -171,19 +199,23 @@ def _compared(call: HttpCall, chat: Chat | None, left: str, right: str) -> Diff:
     )
 
 
-def _choices(call: HttpCall, chat: Chat | None) -> tuple[str, ...]:
+def _choices(call: HttpCall, chat: Chat | None) -> tuple[Choice, ...]:
     """Return what can be named: places of the chat, and other chats and threads."""
-    names: list[str] = []
+    choices: list[Choice] = []
     if chat is not None:
-        names += [branch.name for branch in call.reader.list_branches(chat.id)[:_CHOICES]]
-        names += [checkpoint.name for checkpoint in call.reader.list_checkpoints(chat.id)[:_CHOICES]]
-        names.append(_NOW)
-    names += [
-        _CHAT + other.id for other in call.reader.list_chats(limit=_OTHERS) if chat is None or other.id != chat.id
+        branches, checkpoints = call.reader.list_branches(chat.id), call.reader.list_checkpoints(chat.id)
+        choices += [Choice(kind="branch", name=branch.name) for branch in branches[:_CHOICES]]
+        choices += [Choice(kind="checkpoint", name=checkpoint.name) for checkpoint in checkpoints[:_CHOICES]]
+        choices.append(Choice(kind="moment", name=_NOW))
+    choices += [
+        Choice(kind="chat", name=_CHAT + other.id, title=other.title or "")
+        for other in call.reader.list_chats(limit=_OTHERS)
+        if chat is None or other.id != chat.id
     ]
     if call.moment is None:
-        names += [_THREAD + info.thread_id for info in call.ledger.list_threads(limit=_OTHERS).threads]
-    return tuple(dict.fromkeys(names))
+        threads = call.ledger.list_threads(limit=_OTHERS).threads
+        choices += [Choice(kind="thread", name=_THREAD + info.thread_id) for info in threads]
+    return tuple(choices)
 
 
 def _end_of(call: HttpCall, chat: Chat | None, name: str) -> "_End":
@@ -303,35 +335,96 @@ def _is_same(left: Message, right: Message) -> bool:
     )
 
 
-def _rows_of(left: Message | None, right: Message | None) -> list[DiffRow]:
-    """Return the rows of the messages of both sides at one depth below the common part."""
-    if left is not None and right is not None:
-        is_annotated = right.id == _replacement(left) or left.id == _replacement(right)
-        words = SequenceMatcher(None, left.text.split()[:_WORDS], right.text.split()[:_WORDS])
-        if left.name == right.name and (is_annotated or words.quick_ratio() >= _SIMILAR):
-            return [DiffRow(left=left, right=right, is_edit=True)]
-    alone = [DiffRow(left=left, right=None, is_edit=False)] if left is not None else []
-    return alone + ([DiffRow(left=None, right=right, is_edit=False)] if right is not None else [])
+def _turns(messages: list[Message], before: Message | None) -> list[list[Message]]:
+    """Return messages by turns, as `exchanges_of` has them; the first are those of the turn that what is in common ends in, if any."""
+    turns: list[list[Message]] = [[]]
+    was_user = before is not None and is_from_user(before)
+    for message in messages:
+        is_user = is_from_user(message)
+        if is_user and not was_user:
+            turns.append([])
+        turns[-1].append(message)
+        was_user = is_user
+    return turns
+
+
+def _rows_of(left: list[list[Message]], right: list[list[Message]]) -> list[DiffRow]:
+    """Return the rows of turns: of each what was asked from its beginning on, and what was answered so that the last answers are level."""
+    rows: list[DiffRow] = []
+    for turn, sides in enumerate(zip_longest(left, right, fillvalue=list[Message]())):
+        asked = [list(takewhile(is_from_user, messages)) for messages in sides]
+        answered = [messages[len(said) :] for messages, said in zip(sides, asked, strict=True)]
+        most = max(map(len, answered))
+        level = [[*[None] * (most - len(messages)), *messages] for messages in answered]
+        for ours, theirs in (*zip_longest(*asked), *zip(*level, strict=True)):
+            if ours is not None and theirs is not None and ours.name == theirs.name:
+                is_same = bool(ours.text) and ours.text == theirs.text
+                is_edit = not is_same and _is_version(ours, theirs)
+                rows.append(DiffRow(turn=turn, left=ours, right=theirs, is_edit=is_edit, is_same=is_same))
+            else:
+                rows += [DiffRow(turn=turn, left=ours, right=None)] if ours is not None else []
+                rows += [DiffRow(turn=turn, left=None, right=theirs)] if theirs is not None else []
+    return rows
+
+
+def _is_version(left: Message, right: Message) -> bool:
+    words = SequenceMatcher(None, left.text.split()[:_WORDS], right.text.split()[:_WORDS])
+    is_annotated = right.id == _replacement(left) or left.id == _replacement(right)
+    return is_annotated or (bool(left.text) and words.quick_ratio() >= _SIMILAR)
 
 
 def _replacement(message: Message) -> str | None:
     return None if message.annotation is None else message.annotation.replaced_by
 
 
-def _side(reader: Ledger | LedgerView, end: _End, messages: list[Message]) -> Side:
-    usages = [usage for message in messages if (usage := usage_of(message)) is not None]
+def _side(call: HttpCall, end: _End, turns: list[list[Message]], before: Message | None) -> Side:
+    messages = [message for turn in turns for message in turn]
+    # Runs are known as they are now: what a past page shows of them would be of the future.
+    is_now = call.moment is None and messages
+    runs = {run.message_id: run for run in call.ledger.runs(end.chat_id)} if is_now else {}
+    usages = [usage for message in messages if (usage := _usage(message, runs.get(message.id))) is not None]
     tokens = [count for usage in usages if (count := tokens_of(usage)) is not None]
     costs = [float(cost) for usage in usages if isinstance(cost := usage.get("cost"), int | float)]
+    times = [time for turn in turns if (time := _took(turn, runs, before)) is not None]
+    scores: dict[str, list[float]] = {}
+    for annotation in (message.annotation for message in messages if message.annotation is not None):
+        for label, value in annotation.metadata.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                scores.setdefault(label, []).append(value)
     return Side(
         kind=end.kind,
         name=end.name,
-        chat=reader.get_chat(end.chat_id),
+        chat=call.reader.get_chat(end.chat_id),
         head_message_id=end.head,
         messages=len(messages),
+        turns=sum(map(bool, turns)),
         tokens=sum(rough_tokens(message.text) for message in messages),
         used_tokens=sum(tokens) if tokens else None,
         cost=sum(costs) if costs else None,
+        took_ms=sum(times) if times else None,
+        calls=len(calls_in(messages)),
+        scores={label: fmean(values) for label, values in scores.items()},
     )
+
+
+def _usage(message: Message, run: MessageRun | None) -> Mapping[str, Any] | None:
+    """Return the usage of a message; where it says nothing, what the run that wrote it says."""
+    usage = usage_of(message)
+    if usage is not None or run is None:
+        return usage
+    return {**object_at(run.metadata, "usage"), **{key: run.metadata[key] for key in ("cost",) if key in run.metadata}}
+
+
+def _took(turn: list[Message], runs: Mapping[str | None, MessageRun], before: Message | None) -> int | None:
+    """Return how long a turn was answered, in ms; None where that is not known."""
+    ended = [run for message in turn if (run := runs.get(message.id)) is not None and run.is_ended]
+    if ended:
+        return sum(run.updated_at - run.created_at for run in ended)
+    asked = list(takewhile(is_from_user, turn))
+    question = asked[-1] if asked else before
+    if question is None or len(turn) == len(asked):
+        return None
+    return max(turn[-1].created_at - question.created_at, 0) or None
 
 
 def _state_of(call: HttpCall, name: str) -> tuple[Side, dict[str, Any]]:
@@ -354,9 +447,6 @@ def _state_of(call: HttpCall, name: str) -> tuple[Side, dict[str, Any]]:
         thread_id=key,
         checkpoint_id=record.id,
         messages=len(messages_in(values)),
-        tokens=0,
-        used_tokens=None,
-        cost=None,
     )
     return side, values
 

@@ -23,6 +23,7 @@ from chatledger.admin import check_excerpt
 from chatledger.infra.entrypoints.explorer import log
 from chatledger.infra.entrypoints.explorer.markup import changed_words, marked
 from chatledger.items import ItemStore
+from chatledger.replays import Exchange, ReplayAnswer
 from chatledger.server import create_app
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(1)">'
@@ -292,6 +293,47 @@ def test_diff_of_branches() -> None:
     assert " <ins>new opera</ins>" in text
 
 
+def test_diff_of_a_replay() -> None:
+    """Turn by turn: what was asked again is the same, the last answers stand beside each other, and runs say what an answer took."""
+    with demo_ledger() as ledger, pages_of(ledger) as client:
+        blocking = ledger.blocking()
+        blocking.create_chat("trip", "ada")
+        function = {"name": "trains", "arguments": '{"to": "Riga"}'}
+        call = {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
+        result = {"role": "tool", "tool_call_id": "c1", "content": "8:04"}
+        blocking.append("trip", [user("When?"), call, result, assistant("The train leaves at 8:04.")])
+        blocking.append("trip", [user("And back?"), assistant("At 17:30.", id="m")])
+
+        def runner(turn: Exchange) -> ReplayAnswer:
+            words = "The train leaves at 9:00." if turn.number == 1 else "I do not know."
+            return ReplayAnswer(assistant(words), {"usage": {"input_tokens": 3, "output_tokens": 4}, "cost": 0.25})
+
+        replay = blocking.replay("trip", runner, name="small")
+        blocking.annotate("trip", "m", metadata={"faithful": 0.5, "checked": True})
+        found = client.get("/c/trip/diff.json?left=main&right=small").json()
+        text = client.get("/c/trip/diff?left=main&right=small").text
+        past = client.get(f"/c/trip/diff.json?left=main&right=small&at={blocking.position}").json()
+
+    rows = [
+        (row["turn"], bool(row["left"]), bool(row["right"]), row["is_edit"], row["is_same"]) for row in found["rows"]
+    ]
+    assert rows == [
+        (0, True, False, False, False),
+        (0, True, False, False, False),
+        (0, True, True, True, False),
+        (1, True, True, False, True),
+        (1, True, True, False, False),
+    ]
+    left, right = found["left"], found["right"]
+    assert (left["turns"], left["calls"], left["used_tokens"], left["scores"]) == (2, 1, None, {"faithful": 0.5})
+    assert (right["turns"], right["calls"], right["used_tokens"], right["cost"]) == (2, 0, 14, 0.5)
+    assert right["took_ms"] == sum(run.updated_at - run.created_at for run in replay.runs)
+    assert past["right"]["used_tokens"] is None, "of the past no runs are known"
+    assert "3 only left · 1 edited · 1 only right" in text
+    assert '<th scope="row" dir="auto">faithful</th><td class="number">0.5</td><td class="number">\u2013</td>' in text
+    assert "trains to=&#34;Riga&#34;" in text
+
+
 def test_diff_of_two_chats() -> None:
     """Of another chat by `chat:`, also at a place of it; what both say alike is in common, and each message is a row of its own."""
     with demo_ledger() as ledger, pages_of(ledger) as client:
@@ -308,10 +350,12 @@ def test_diff_of_two_chats() -> None:
         ]
 
         assert (found["common_messages"], here["rows"]) == (1, found["rows"])
-        assert rows == [["Riga", None], [None, "Tallinn is quite another town"], ["more", None]]
+        assert rows == [["Riga", None], ["more", "Tallinn is quite another town"]]
+        assert [row["is_edit"] for row in found["rows"]] == [False, False]
         assert (found["left"]["messages"], found["right"]["messages"]) == (2, 1)
         assert (empty["common_messages"], len(empty["rows"])) == (0, 3)
-        assert "chat:riga" in here["choices"]
+        assert {"kind": "chat", "name": "chat:riga", "title": "A weekend in Riga"} in here["choices"]
+        assert 'right=chat%3Ariga" dir="auto">A weekend in Riga<' in client.get("/c/one/diff?left=main").text
         assert client.get("/compare?left=chat:none&right=chat:one").status_code == 404
         assert client.get("/compare?left=main&right=chat:one").status_code == 422
         assert 'class="diff-cell missing"' in client.get("/compare?left=chat:one&right=chat:a@b").text
