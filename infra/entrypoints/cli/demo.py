@@ -3,9 +3,9 @@
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 from rich.text import Text
@@ -23,6 +23,7 @@ from .output import count, print_lines, print_text
 from .show import print_conversation, whole_chat
 from .threads import show_thread
 
+T = TypeVar("T")
 CHAT: Final = "riga"
 REWIND_TO: Final = "riga-6"
 CHECKPOINT: Final = "first-plan"
@@ -33,21 +34,28 @@ _SHOWN_EVENTS: Final = 12
 
 
 @click.command("demo")
+@click.option("--sync", "is_sync", is_flag=True, help="Show how chats travel between ledgers instead. Extra: server.")
 @place_options
-def demo_command(settings: GlobalOptions) -> None:
+def demo_command(settings: GlobalOptions, *, is_sync: bool) -> None:
     """
     Show it all on sample conversations, in seconds.
 
     Import, tree, chain, rewind, checkpoint, history, rebuild. The ledger of the demo is a temporary directory, which is removed at the end; with --location it stays there.
+    With --sync: a laptop, an office and a phone, and a conversation that goes on in all three.
     """
     began = time.monotonic()
+    if is_sync:
+        if settings.is_named:
+            msg = "the three ledgers of --sync are temporary; leave --location out"
+            raise click.UsageError(msg)
+        from .demo_sync import SCENES, three_ledgers
+
+        with three_ledgers() as ledgers:
+            _play(SCENES, ledgers)
+        print_lines([Text(), Text(f"That was all of it, in {time.monotonic() - began:.1f} s.", style="bold")])
+        return
     with _demo_ledger(settings) as ledger:
-        for number, (show, title, *explanation) in enumerate(_SCENES, 1):
-            print_lines([Text(), Text(f"{number}. {title}", style="bold reverse")])
-            for line in explanation:
-                print_text(line, "dim")
-            print_text()
-            show(ledger)
+        _play(_SCENES, ledger)
     print_lines([Text(), Text(f"That was all of it, in {time.monotonic() - began:.1f} s. Next:", style="bold"), Text()])
     place = f" --location {settings.location}" if settings.is_named else ""
     steps = [
@@ -60,6 +68,15 @@ def demo_command(settings: GlobalOptions) -> None:
     ]
     width = max(len(command) for command, _ in steps)
     print_lines(Text.assemble("  ", (command.ljust(width), "cyan"), f"   {what}") for command, what in steps)
+
+
+def _play(scenes: Iterable[tuple[Callable[[T], None], str, *tuple[str, ...]]], world: T) -> None:
+    for number, (show, title, *explanation) in enumerate(scenes, 1):
+        print_lines([Text(), Text(f"{number}. {title}", style="bold reverse")])
+        for line in explanation:
+            print_text(line, "dim")
+        print_text()
+        show(world)
 
 
 @contextlib.contextmanager

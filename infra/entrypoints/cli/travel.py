@@ -186,15 +186,19 @@ def _print(settings: GlobalOptions, pulls: "dict[str, PullReport]", *, dry_run: 
         print_json({way: fields_of(pulled) for way, pulled in pulls.items()})
         return
     for way, pulled in pulls.items():
-        what = f"{count(pulled.compared, 'chat')} compared, {count(len(pulled.chats), 'difference')}"
-        print_text(f"{'To be ' if dry_run else ''}{way}: {what}.")
-        for hold in pulled.holds:
-            print_text(escaped(f"  held: {hold.kind} {hold.id}"))
-        for chat in pulled.chats:
-            parts: Sequence[str] = [
-                chat.outcome,
-                *([count(chat.events, "event")] if chat.events else []),
-                *([count(chat.messages, "message")] if chat.messages else []),
-                *([f"in {', '.join(chat.branches)}"] if chat.branches else []),
-            ]
-            print_text(escaped(f"  {chat.chat_id}: {', '.join(parts)}{f': {chat.why}' if chat.why else ''}"))
+        print_pull(f"{'To be ' if dry_run else ''}{way}", pulled)
+
+
+def print_pull(way: str, pulled: "PullReport") -> None:
+    """Print what a pull brought, chat by chat."""
+    print_text(f"{way}: {count(pulled.compared, 'chat')} compared, {count(len(pulled.chats), 'difference')}.")
+    for hold in pulled.holds:
+        print_text(escaped(f"  held: {hold.kind} {hold.id}"))
+    for chat in pulled.chats:
+        parts: Sequence[str] = [
+            chat.outcome,
+            *([count(chat.events, "event")] if chat.events else []),
+            *([count(chat.messages, "message")] if chat.messages else []),
+            *([f"in {', '.join(chat.branches)}"] if chat.branches else []),
+        ]
+        print_text(escaped(f"  {chat.chat_id}: {', '.join(parts)}{f': {chat.why}' if chat.why else ''}"))

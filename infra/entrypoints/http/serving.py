@@ -189,6 +189,22 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
+@contextmanager
+def serving(app: Starlette, *, connections: int = CONNECTIONS) -> Generator[str]:
+    """Serve an application in a thread, at a free port of this machine. Gives its address."""
+    with listen("127.0.0.1", 0) as listening:
+        server = Server(configure(app, connections=connections), app)
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            while not server.started and thread.is_alive():
+                time.sleep(0.01)
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.handle_exit(signal.SIGINT, None)
+            thread.join()
+
+
 def serve(settings: Serving, *, tell: Callable[[str], None], show: Callable[[str], None] | None = None) -> None:
     """
     Serve a ledger until the process is told to stop. `tell` gets lines once it listens, `show` the address of the explorer.

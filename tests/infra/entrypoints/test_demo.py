@@ -42,6 +42,29 @@ def test_demo_shows_every_step() -> None:
     assert "chatledger import FILE" in result.stdout
 
 
+@pytest.mark.guard
+def test_demo_of_three_ledgers_ends_with_one_conversation() -> None:
+    result = run("demo", "--sync")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert re.findall(r"^([0-9])\. [A-Z]", result.stdout, re.MULTILINE) == list("123456")
+    assert "riga: merged, 1 message, in laptop/main" in result.stdout
+    assert "ben-1" not in result.stdout
+    before, after = result.stdout.split("5. What is redacted", 1)
+    assert "C01X00T47" in before
+    assert "[redacted]" in after
+    assert "C01X00T47" not in after
+    assert "7 messages on the laptop, in the office and on the phone: all three tell the same." in after
+
+
+def test_the_three_ledgers_of_the_demo_have_no_place(tmp_path: Path) -> None:
+    result = run("demo", "--sync", "--location", tmp_path / "data")
+
+    assert result.exit_code == 2
+    assert "leave --location out" in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
 @pytest.mark.soak
 def test_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     """Neither in the temporary folder, nor in the ledger that the environment names."""
