@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -251,6 +251,28 @@ class Index(IndexReader):
             except lmdb.Error as error:
                 msg = f"the index at {live.path} cannot be written; rebuild it, the log is not affected"
                 raise unusable(error, msg, live.file) from error
+
+    def fill_search(self, is_over: Callable[[], bool]) -> None:
+        """Take in what another process leaves to this one, see `defer_search`, until it is over; nothing while a third one builds."""
+        with self._generations.building(is_waiting=False) as is_free:
+            if is_free:
+                live = self._current()
+                filling.fill(live, live.tables, is_over)
+
+    @contextlib.contextmanager
+    def defer_search(self) -> Generator[None]:
+        """
+        A time in which transactions of this process leave messages out of the search index; in its end they are taken in together.
+
+        Whoever dies meanwhile leaves an index that says so; the next one who opens it takes them in.
+        """
+        caches = self._current().tables.caches
+        caches.is_search_deferred = True
+        try:
+            yield
+        finally:
+            caches.is_search_deferred = False
+        self.rebuild_search(unless_complete=True)
 
     def _fill(
         self, fresh: Generation, read: ReadLog, progress: Callable[[int], None], intake: Intake | None = None

@@ -266,9 +266,16 @@ class Commit:
 
     # What is done to messages.
 
-    def append(self, drafts: Iterable[NewMessage], *, branch: str | None = None) -> list[Message]:
+    def append(
+        self, drafts: Iterable[NewMessage], *, branch: str | None = None, is_owned: bool = False
+    ) -> list[Message]:
         """
         Chain messages onto the head of a branch, which moves to the last of them; returns them.
+
+        Args:
+            drafts: The messages.
+            branch: The branch; the one of the commit when None.
+            is_owned: Whether their data are JSON that was just read and nobody changes: then they are neither checked nor copied.
 
         Raises:
             BranchNotFoundError: There is no such branch.
@@ -280,7 +287,7 @@ class Commit:
         base = parent = self.head(name)
         chained: list[Message] = []
         for draft in self._cleaned(drafts):
-            message = check_message(draft, self.now_ms)
+            message = check_message(draft, self.now_ms, is_owned=is_owned)
             if self.has(message.id):
                 raise MessageConflictError(message.id, chat_id=self.state.chat_id)
             if self.state.is_elsewhere(message.id):

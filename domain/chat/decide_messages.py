@@ -157,8 +157,8 @@ def missing_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: int
     return list(added.values())
 
 
-def check_message(draft: Any, now: int) -> Message:
-    """The message that a draft describes, checked and copied; without its chat and with the parent as given."""
+def check_message(draft: Any, now: int, *, is_owned: bool = False) -> Message:
+    """The message that a draft describes, checked and copied, its data unless they are owned; without its chat and with the parent as given."""
     if not isinstance(draft, NewMessage):
         msg = f"expected a NewMessage, not {type(draft).__name__}; chatledger.user(text) makes one from text"
         raise InvalidValueError(msg)
@@ -184,7 +184,7 @@ def check_message(draft: Any, now: int) -> Message:
         parent_id=draft.parent_id,
         name=check_id(draft.name, f"name of {what}"),
         type=draft.type,
-        data=data_copy(data, f"data of {what}"),
+        data=data if is_owned else data_copy(data, f"data of {what}"),
         created_at=now if draft.created_at is None else check_time(draft.created_at, f"created_at of {what}"),
         sender_id=draft.sender_id,
         agent_id=draft.agent_id,

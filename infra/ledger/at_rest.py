@@ -135,6 +135,7 @@ class StoreAtRest:
     erase_deleted = passed_on(WholeStore.erase_deleted, _opened)
     finish_erasures = passed_on(WholeStore.finish_erasures, _opened)
     sweep_large = passed_on(WholeStore.sweep_large, _opened)
+    search_later = passed_on(WholeStore.search_later, _opened)
     catch_up = passed_on(WholeStore.catch_up, _opened)
     page = passed_on(WholeStore.page, _opened)
     events = passed_on(WholeStore.events, _opened)

@@ -263,6 +263,10 @@ class StorePort(Protocol):
         """Erase large data that no event refers to, and return how many there were."""
         ...
 
+    def search_later(self) -> AbstractContextManager[None]:
+        """Return a time in which much is written, which gets into the search index in its end."""
+        ...
+
     def catch_up(self, position: int | None, timeout_s: float) -> int:
         """Take in everything up to the present end of the log, or to `position`; return the position reached."""
         ...

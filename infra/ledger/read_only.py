@@ -114,7 +114,9 @@ class _ReadOnlyStore:
         """Refuse what is derived from the log."""
         raise AccessDeniedError(_NOT_INDEXED)
 
-    adopt = execute = begin = submit = erase_deleted = finish_erasures = sweep_large = _refusing(_NOT_WRITTEN)
+    adopt = execute = begin = submit = erase_deleted = finish_erasures = sweep_large = search_later = _refusing(
+        _NOT_WRITTEN
+    )
     save_bookmark = drop_bookmark = _refusing(_NOT_WRITTEN)
     identity = ""
     page = events = event_bytes = read = event_at = settled_position = load_bookmark = bookmarks = _refusing(

@@ -1,11 +1,12 @@
 """A log and its index, kept together: carrying out commands, reading, following what others write."""
 
+import contextlib
 import logging
 import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import takewhile
@@ -53,6 +54,7 @@ from .inverting import ProcessInverter, check_processes
 from .meaning import Meaning
 from .reading import CheckedReading, Follower, ReadAhead
 from .redactor import Redactor
+from .search_process import filling_search
 from .task_writes import TaskWriteBuffer
 from .temp_folders import Scratch
 
@@ -448,6 +450,16 @@ class Store:
         """Build the search index anew from the messages in the index."""
         self.check_open()
         self.index.rebuild_search(progress)
+
+    @contextlib.contextmanager
+    def search_later(self) -> Generator[None]:
+        """
+        A time in which much is written: messages get into the search index together, in its end, or meanwhile by a second process.
+
+        A search finds them only then. Writing takes half of the processor time of this process.
+        """
+        with self.index.defer_search(), filling_search(self.index.folder, self.index.identity):
+            yield
 
     def sweep_large(self) -> int:
         """Erase large data that no event refers to, as their writer died before; how many there were."""

@@ -118,6 +118,7 @@ class Caches:
         flushed: How many segments of the search index this process wrote since it last looked whether they are too many.
         is_segment_due: Whether so many messages wait, in this transaction or an earlier one of this process, that they are to become a segment.
         sink: Where messages go that are added while the whole index is built.
+        is_search_deferred: Whether transactions of this process leave messages to whoever fills the search index.
     """
 
     def __init__(self) -> None:
@@ -129,3 +130,4 @@ class Caches:
         self.flushed = 0
         self.is_segment_due = False
         self.sink: MessageSink | None = None
+        self.is_search_deferred = False

@@ -1,6 +1,6 @@
 """Fills the search index with messages that it lacks, of which there may be many."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from chatledger.domain.values import Progress
@@ -34,10 +34,8 @@ def build(
             begin_anew(txn, tables)
 
     env.update(begin)
-    with env.reading() as txn:
-        of_values = [messages_no for messages_no, _, _ in searched_values(txn, tables)]
-        streams = sorted([*listed(txn, tables, user_id=None), *of_values])
-        total = sum(message_count(txn, tables, stream_no) or 0 for stream_no in streams)
+    counts = _message_counts(env, tables)
+    streams, total = sorted(counts), sum(counts.values())
     done = 0
     progress(done, total)
     if streams:
@@ -49,6 +47,34 @@ def build(
             progress(min(done, total), total)
     env.update(lambda txn: note_complete(txn, tables) if is_current(txn, tables) else None)
     progress(total, total)
+
+
+def fill(env: Environment, tables: Tables, is_over: Callable[[], bool]) -> None:
+    """
+    Take in what writers leave out while the search index is deferred, until it is over, which waits a little, and what is left then.
+
+    That nothing is missing says only `build`, when nobody defers any more.
+    """
+    from .building import Builder
+
+    builder = Builder(env, tables, CHUNK_MESSAGES)
+    looked_at: dict[int, int] = {}
+    is_last = False
+    while not is_last:
+        is_last = is_over()
+        counts = _message_counts(env, tables)
+        grown = sorted(stream_no for stream_no, count in counts.items() if count != looked_at.get(stream_no))
+        looked_at = counts
+        for _ in builder.take_in(grown):
+            pass
+
+
+def _message_counts(env: Environment, tables: Tables) -> dict[int, int]:
+    """The numbers of messages of all streams, by the numbers of these."""
+    with env.reading() as txn:
+        of_values = [messages_no for messages_no, _, _ in searched_values(txn, tables)]
+        streams = [*listed(txn, tables, user_id=None), *of_values]
+        return {stream_no: message_count(txn, tables, stream_no) or 0 for stream_no in streams}
 
 
 def take_in(env: Environment, tables: Tables, chat_nos: Sequence[int]) -> None:

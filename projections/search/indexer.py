@@ -95,7 +95,7 @@ def count_indexed(txn: Transaction, tables: Tables, chat_nos: Sequence[int]) -> 
 
         for segment in segments:
             directory = SegmentDocuments(txn, tables, segment, may_remember=False).directory
-            for chat_no in waiting:
+            for chat_no in waiting.keys() & set(directory.chats.tolist()):
                 start, end = directory.bounds(chat_no)
                 waiting[chat_no] += end - start
     return [waiting[chat_no] for chat_no in chat_nos]
@@ -130,7 +130,7 @@ class SearchWriter:
 
     def __init__(self, txn: Transaction, tables: Tables, chat_no: int) -> None:
         self._txn, self._tables, self._chat_no = txn, tables, chat_no
-        self._is_current = is_current(txn, tables)
+        self._is_current = not tables.caches.is_search_deferred and is_current(txn, tables)
         self._is_behind = False
         self._next: int | None = None  # while the index lags behind
         if self._is_current and is_behind(txn, tables):

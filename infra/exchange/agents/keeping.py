@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from chatledger.domain.errors import InvalidValueError, PayloadTooLargeError
 
 from ...ledger.ledger import Ledger
+from ...ledger.port import store_of
 from .agent import Agent, SessionFile
 from .following import FileKeeping, FilePlace, Kept, is_seen, place_now, place_of, stamp_of
 
@@ -19,7 +20,9 @@ _LIVE_S, _FOLDERS_S, _ALL_S, _LIVE_FOR_S = 1.0, 5.0, 60.0, 600.0
 """Files that grew of late are looked at each second, folders each 5, everything each minute."""
 _QUIET_S: Final = 60.0
 """After so long without a turn, lines at the end of a file that say nothing are kept too."""
-_THREADS: Final = 16
+_THREADS: Final = 64
+_MUCH_BYTES: Final = 64 * 1024 * 1024
+"""Of so much the search index is made together, by a process of its own: that takes half a second, and half of the time."""
 _CLOSE_S: Final = 30.0
 """An open ledger takes memory and 1.5 % of a core, also when nothing comes."""
 
@@ -161,7 +164,7 @@ class Keeper:
             # What somebody deleted does not come back as long as its agent has the file.
             self._deleted = {receipt.id for receipt in ledger.erasures() if receipt.kind == "chat"}
         outcome, changed = Round(Counter(), [], self._unlisted), list[tuple[Agent, SessionFile]]()
-        self._unlisted = []
+        self._unlisted, changed_bytes = [], 0
         for agent, file in files:
             place = self._places.get(file.chat_id)
             with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: its chat stays
@@ -172,6 +175,8 @@ class Keeper:
                     outcome.counts[agent.name, "sessions"] += 1
                 elif file.chat_id not in self._deleted:
                     changed.append((agent, file))
+                    if agent.rows is None:  # sessions of a database share a file
+                        changed_bytes += stamp[0] - (0 if place is None else min(place.offset, stamp[0]))
 
         def look(pair: tuple[Agent, SessionFile]) -> Kept | Exception:
             agent, file = pair
@@ -181,8 +186,12 @@ class Keeper:
             except (OSError, InvalidValueError, PayloadTooLargeError) as error:
                 return error
 
-        # Commits of several threads go to the log and into the index together.
-        with ThreadPoolExecutor(min(_THREADS, len(changed)) or 1) as pool:
+        is_much = changed_bytes >= _MUCH_BYTES
+        with ExitStack() as stack:
+            if is_much:
+                stack.enter_context(store_of(ledger).search_later())
+            # Commits of several threads go to the log and into the index together.
+            pool = stack.enter_context(ThreadPoolExecutor(min(_THREADS, len(changed)) or 1))
             for (agent, file), looked_at in zip(changed, pool.map(look, changed), strict=True):
                 self._count(outcome, agent.name, file, looked_at)
         return outcome

@@ -319,6 +319,7 @@ class UserStore(UserRefusals):
     check_open = passed_on(WholeStore.check_open, _store_of_all)
     erase_deleted = passed_on(WholeStore.erase_deleted, _store_of_all)
     finish_erasures = passed_on(WholeStore.finish_erasures, _store_of_all)
+    search_later = passed_on(WholeStore.search_later, _store_of_all)
     event_bytes = passed_on(WholeStore.event_bytes, _store_of_all)  # the caller knows that it may be read
 
     def events(

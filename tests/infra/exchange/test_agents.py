@@ -397,6 +397,17 @@ def test_commands_of_the_client_are_no_turns(ledger: Ledger, tmp_path: Path) -> 
     assert chat.title == "Fado?"
 
 
+@pytest.mark.parametrize("levels", [198, 199, 200, 201])
+def test_a_line_of_many_levels_is_kept_wherever_it_stands(ledger: Ledger, tmp_path: Path, levels: int) -> None:
+    """With what travels with a turn it is one level deeper in the log; the largest values are text."""
+    deep = b'{"type":"attachment","deep":' + b"[" * levels + b"]" * levels + b"}"
+    path = claude_file(tmp_path, deep + b"\n" + as_bytes(CLAUDE[1:]) + deep + b"\n")
+    outcome = keep(ledger, tmp_path)
+
+    assert not outcome.failures
+    assert exported_of(ledger, CLAUDE_CHAT) == path.read_bytes()
+
+
 @given(st.binary(max_size=60) | st.text(max_size=30).map(lambda text: json.dumps({"a": text}).encode()))
 def test_any_line_comes_back(line: bytes) -> None:
     assert bytes_of(value_of(line)) == line

@@ -64,6 +64,7 @@ CALLS: dict[str, Callable[[StorePort], Any]] = {
     "page": lambda store: store.page(0),
     "redactor": lambda store: store.redactor,
     "scratch": lambda store: store.scratch,
+    "search_later": lambda store: store.search_later().__enter__(),
     "snapshot": lambda store: store.snapshot().__enter__(),
     "submit": lambda store: store.submit("own", nothing, Body, lambda: None),
     "sweep_large": lambda store: store.sweep_large(),

@@ -27,6 +27,7 @@ class AsOfRefusals:
     erase_deleted = refused("erase_deleted", WHY)
     finish_erasures = refused("finish_erasures", WHY)
     page = refused("page", WHY)
+    search_later = refused("search_later", WHY)
     submit = refused("submit", WHY)
     sweep_large = refused("sweep_large", WHY)
     whole = refused("whole", WHY)
