@@ -458,14 +458,38 @@ def _event(body: type[events.Body]) -> Iterator[str]:
 
 def errors_page() -> str:
     """The error tree, and every class with what it carries."""
-    tree = doc_of(errors)
-    found: list[type[errors.ChatledgerError]] = [getattr(errors, name) for name in errors.__all__]
-    found.sort(key=lambda kind: tree.index(f" {kind.__name__}") if kind is not errors.ChatledgerError else -1)
-    common = ", ".join(f"`{kind.__name__}`" for kind in found if kind.__name__ in chatledger.__all__)
+    kinds = list(_below(errors.ChatledgerError))
+    common = ", ".join(f"`{kind.__name__}`" for kind, _ in kinds if kind.__name__ in chatledger.__all__)
     where = f"They are imported from `chatledger.errors`. `chatledger` itself has those that applications catch most: {common}."
+    width = max(len(indent) + len(kind.__name__) for kind, indent in kinds) + 2
+    lines = [f"{indent + kind.__name__:<{width}}{_gist(kind)}" for kind, indent in kinds]
+    tree = "\n".join(["```text", *lines, "```"])
+    about = blocks_of(doc_of(errors))
     return join(
-        NOTE, "# Reference: errors", where, *blocks_of(tree), *(part for kind in found for part in _error(kind))
+        NOTE,
+        "# Reference: errors",
+        where,
+        next(about),
+        tree,
+        *about,
+        *(part for kind, _ in kinds for part in _error(kind)),
     )
+
+
+def _below(kind: type[errors.ChatledgerError], indent: str = "", rest: str = "") -> Iterator[tuple[type, str]]:
+    """Yield an error and the kinds of it, depth first, each with the lines that lead to it in the drawn tree."""
+    yield kind, indent
+    inner = [below for below in kind.__subclasses__() if below.__module__ == errors.__name__]
+    for below in inner:
+        is_last = below is inner[-1]
+        yield from _below(below, rest + ("└─ " if is_last else "├─ "), rest + ("   " if is_last else "│  "))
+
+
+def _gist(kind: type) -> str:
+    """The first paragraph about an error, and what else it is a kind of."""
+    others = [base.__name__ for base in kind.__bases__ if not base.__module__.startswith(errors.__name__)]
+    also = "" if others == ["Exception"] or not others else f" (also {', '.join(others)})"
+    return line_of(doc_of(kind)) + also
 
 
 def _error(kind: type[errors.ChatledgerError]) -> Iterator[str]:

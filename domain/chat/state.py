@@ -271,7 +271,6 @@ class ChatState(RunState, StreamSnapshot, Protocol):
 
     def look_up(self, message_ids: Iterable[str]) -> None:
         """Find many messages together, before they are asked for one by one; changes no answer."""
-        ...
 
     def is_elsewhere(self, message_id: str) -> bool:
         """Whether another chat has a message of this id."""

@@ -146,7 +146,6 @@ class LedgerSnapshot(Protocol):
 
     def refuse(self, stream: str) -> None:
         """Raise `QuarantinedError` when a stream lost events, or has a foreign message on its subject."""
-        ...
 
     def chat(self, chat_id: str, *, even_quarantined: bool = ...) -> IndexedChat:
         """Return the chat of that id; its record is None when there is none."""
@@ -219,7 +218,6 @@ class StorePort(Protocol):
 
     def check_open(self) -> None:
         """Raise `LedgerClosedError` after the store was closed."""
-        ...
 
     def snapshot(self, chats: ChatsToRead = ..., /) -> AbstractContextManager[LedgerSnapshot]:
         """Return the index as it is, inside a transaction, for a read of these chats."""
@@ -253,11 +251,9 @@ class StorePort(Protocol):
 
     def erase_deleted(self) -> None:
         """Erase what deletions left on the log and in the index: now, or soon in another thread."""
-        ...
 
     def finish_erasures(self) -> None:
         """Erase it now."""
-        ...
 
     def sweep_large(self) -> int:
         """Erase large data that no event refers to, and return how many there were."""
@@ -357,7 +353,6 @@ class HeldStore(Protocol):
 
     def release(self) -> None:
         """Give it up; the last holder closes it."""
-        ...
 
 
 def refused(name: str, why: str) -> Callable[..., Never]:

@@ -45,11 +45,9 @@ class BlobStorage(Protocol):
 
     def erase(self, name: str, *, until: int) -> None:
         """Remove all entries up to a position from the files, that at `until` last: an interruption leaves it there."""
-        ...
 
     def remove(self, name: str, position: int) -> None:
         """Remove one entry from the files; nothing happens when it is gone."""
-        ...
 
     def names(self) -> list[str]: ...
 

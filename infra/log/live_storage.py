@@ -43,7 +43,6 @@ class LiveReading(Protocol):
 
     def close(self) -> None:
         """End the reading, from any thread; `next` returns nothing any more."""
-        ...
 
 
 class LiveStorage(Protocol):
@@ -54,7 +53,6 @@ class LiveStorage(Protocol):
 
     def make(self) -> None:
         """Create now what is created on first use otherwise, when a login may not be allowed to."""
-        ...
 
     def create(self, key: LiveKey, record: bytes) -> int:
         """Make a stream with its first entry, and return the position of that. Raises `LiveChangedError` when there is such a stream."""
@@ -82,7 +80,6 @@ class LiveStorage(Protocol):
 
     def drop(self, key: LiveKey) -> None:
         """Remove a stream and its bytes; nothing happens when there is none."""
-        ...
 
 
 class _MemoryStream:

@@ -107,7 +107,6 @@ class ValuesDriver(Protocol):
 
     async def save_values(self, ledger: AnyLedger, conversation_id: str, values: Sequence[Any]) -> None:
         """Save these as the messages of a conversation; all that are there already are given again, as they were loaded."""
-        ...
 
     async def load_values(self, ledger: AnyLedger, conversation_id: str) -> list[Any]:
         """Load the messages of a conversation."""
@@ -128,7 +127,6 @@ class AdapterDriver(ValuesDriver, Protocol):
 
         `key` tells this call from others: called again with the same key it is the same write, with the same ids of messages.
         """
-        ...
 
     async def read(self, ledger: AnyLedger, conversation_id: str) -> list[Turn]:
         """Return the conversation as the framework would go on with it; an empty list when there is none."""
@@ -136,7 +134,6 @@ class AdapterDriver(ValuesDriver, Protocol):
 
     async def delete(self, ledger: AnyLedger, conversation_id: str) -> None:
         """Delete a conversation by the framework's own call."""
-        ...
 
 
 def check_adapter(

@@ -44,7 +44,6 @@ class StreamWriter(StoredStream, Protocol):
 
     def flush(self) -> None:
         """Write what was kept back."""
-        ...
 
 
 _WRITERS: Final[dict[str, Callable[[Tables, Transaction, str], StreamWriter]]] = {

@@ -448,11 +448,9 @@ class MessageKeeper(Protocol):
 
     def move(self, key: bytes, to_key: bytes, row: MessageRow) -> None:
         """Note that a message is elsewhere, and has another key."""
-        ...
 
     def add(self, key: bytes, row: MessageRow, held: HeldMessage) -> None:
         """Keep a message."""
-        ...
 
 
 def take(keeper: MessageKeeper, found: Iterable[tuple[MessageRow, HeldMessage]], parent: str | None = None) -> None:

@@ -3,6 +3,7 @@ import inspect
 import pickle
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,25 +144,21 @@ def test_no_message_names_a_method(error: ChatledgerError) -> None:
     }
 
 
-def test_the_tree_is_drawn_as_it_is() -> None:
-    """The docstring of the module shows every class below its base class."""
+def test_the_page_draws_the_tree_as_it_is() -> None:
+    """The reference shows every class below its base class, and which errors of Python it is besides."""
+    page = (Path(__file__).parents[2] / "docs/reference/errors.md").read_text()
     drawn: dict[str, str | None] = {}
     above: list[str] = []
-    for indent, name in re.findall(r"^    ([ │]*(?:[├└]─ )?)(\w+Error)\b", errors.__doc__ or "", re.MULTILINE):
+    for indent, name in re.findall(r"^([ │]*(?:[├└]─ )?)(\w+Error) {2}", page, re.MULTILINE):
         level = len(indent) // 3
         del above[level:]
         drawn[name] = above[-1] if above else None
         above.append(name)
 
-    assert {name: found.__base__.__name__ for name, found in CLASSES.items() if found.__base__} | {
+    assert {name: kind.__base__.__name__ for name, kind in CLASSES.items() if kind.__base__} | {
         "ChatledgerError": None
     } == drawn
-
-
-def test_other_bases_are_drawn_too() -> None:
-    """Where the tree says `also ...`, the class is that kind of error as well."""
-    also = dict(re.findall(r"(\w+Error) .*\(also (\w+)\)$", errors.__doc__ or "", re.MULTILINE))
-
+    also = dict(re.findall(r"(\w+Error) .*\(also (\w+)\)$", page, re.MULTILINE))
     assert {"InvalidValueError": "ValueError", "NotFoundError": "LookupError"} == also
     assert issubclass(errors.InvalidValueError, ValueError)
     assert issubclass(errors.NotFoundError, LookupError)

@@ -107,7 +107,6 @@ class Port(Protocol):
 
     def report(self, what: str, error: Exception) -> None:
         """Log a failure that does not stop anything."""
-        ...
 
     def new_id(self) -> str: ...
 

@@ -27,15 +27,12 @@ class StreamFollower(Protocol):
 
     def begin(self, after: int) -> None:
         """Begin to follow above a position; anew where it follows what is above a higher one."""
-        ...
 
     def wake(self) -> None:
         """Look again who waits."""
-        ...
 
     def close(self) -> None:
         """End, soon."""
-        ...
 
 
 class LogWatcher(StreamWatch):
