@@ -101,8 +101,13 @@ def test_naming_the_package_imports_nothing() -> None:
 def test_opening_imports_what_it_needs(scheme: str, tmp_path: Path) -> None:
     """A client of servers elsewhere is none of that, nor what only some users need: asyncio, vectors, other scripts, other databases."""
     program = (
-        "import sys, chatledger; from chatledger import Ledger, user\n"
+        "import sys, chatledger\n"
         "with chatledger.open(sys.argv[1]) as ledger:\n"
+        "    modules = [name.removeprefix('chatledger.') for name in sys.modules if name.startswith('chatledger.')]\n"
+        "    assert len(modules) <= 250, len(modules)  # each costs half a millisecond\n"
+        "    assert not {'domain.forms.openai', 'infra.ledger.sweeper', 'infra.ledger.scopes.as_of'} & set(modules)\n"
+        "    assert not {'difflib', 'zoneinfo'} & set(sys.modules)\n"
+        "    from chatledger import Ledger, user\n"
         "    assert not {'aiohttp', 'anyio', 'asyncio', 'nats', 'numpy', 'regex', 'sqlalchemy', 'ssl'} & set(sys.modules)\n"
         "    ledger.create_chat('c', 'ada'); ledger.append('c', [user('hi')])\n"
         "assert not {'numpy', 'regex', 'sqlalchemy'} & set(sys.modules)"

@@ -7,7 +7,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..context.fitting import Omitted
-from ..context.reminders import strip_reminders
 from ..errors import (
     AmbiguousEditError,
     HeadConflictError,
@@ -186,6 +185,8 @@ def _says_the_same(stored: Message, message: Message) -> bool:
     """Whether this is the stored message, with or without its reminders."""
     if is_same_message(stored, message):
         return True
+    from ..context.reminders import strip_reminders
+
     stripped = strip_reminders(stored.data) if stored.form == UI else stored.data
     return stripped is not stored.data and is_same_message(msgspec.structs.replace(stored, data=stripped), message)
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, NamedTuple, cast
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -406,6 +405,8 @@ def _local(time_ms: int, zone: tzinfo) -> datetime:
 def _zone(name: Any, what: str) -> tzinfo:
     if name == "UTC":
         return UTC  # there is one even where the system has no table of time zones
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:

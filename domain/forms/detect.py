@@ -7,8 +7,8 @@ The sets are closed: they are those of the types of the SDKs (openai 3.57, anthr
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from .model import UI
 from .plain import text_at
-from .ui import NAME as UI
 
 API_FORMS: Final = frozenset({UI, "openai", "responses", "anthropic", "google", "claude-code", "langchain"})
 """The forms that can be told by the shape of a message. In all of them it is an object."""

@@ -56,6 +56,7 @@ FormName = Literal[
 ]
 """The names of the forms that a chain can be told in, whatever is installed."""
 
+UI: Final = "ui"
 SPEAKERS: Final = {"human": USER, "ai": ASSISTANT}
 """Other names that messages of a known role go by: LangChain's."""
 _ROLES: Final = {**SPEAKERS, "chatbot": ASSISTANT, "model": ASSISTANT, "system": SYSTEM, "function": TOOL, "tool": TOOL}

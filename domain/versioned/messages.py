@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 from msgspec import to_builtins
 
-from ..forms import langchain
 from ..forms.detect import form_of
 from ..forms.items import ASSISTANT, USER
 from ..search.fields import search_texts
@@ -108,6 +107,8 @@ def _of_langchain(fields: dict[str, Any]) -> HeldMessage | None:
     kind = fields.get("type")
     if not isinstance(kind, str) or not isinstance(fields.get("content"), str | list):
         return None
+    from ..forms import langchain
+
     kind = kind.removesuffix(_CHUNK).lower() if kind.endswith(_CHUNK) else kind
     if kind not in langchain.TYPES:
         return None

@@ -35,7 +35,6 @@ from chatledger.projections.log.kinds import CHATS
 from ..store.commands import ChatsToRead
 from .drafts import new_id
 from .port import LedgerPart, StorePort
-from .scopes.as_of import AsOfStore, find_point
 
 
 class BranchMethods(LedgerPart):
@@ -158,9 +157,10 @@ class BranchMethods(LedgerPart):
             if id is None:
                 msg = "the name of a branch is that of one chat's branch: give the chat too, or the id of the branch"
                 raise InvalidValueError(msg)
-            if isinstance(
-                self._store, AsOfStore
-            ):  # the table of ids is that of now: a branch that was deleted since is not in it
+            from .scopes.as_of import AsOfStore
+
+            # The table of ids is that of now: a branch that was deleted since is not in it.
+            if isinstance(self._store, AsOfStore):
                 msg = "which chat had a branch at an earlier moment is not known; give the chat too"
                 raise InvalidValueError(msg)
             sought = sought_id(id, "branch id")
@@ -391,6 +391,8 @@ def branch_after(store: StorePort, chat_id: str, recorded: Sequence[Recorded], n
             branch = _with_number(chat.branches(), number)
     # A repeated command answers what it answered, also after the branch is gone.
     if branch is None and number is not None:
+        from .scopes.as_of import AsOfStore, find_point
+
         with (
             closing(AsOfStore(lambda: store, find_point(store, recorded[-1].position))) as then,
             then.snapshot(ChatsToRead(chat_id)) as snapshot,

@@ -40,7 +40,6 @@ from .drafts import new_id
 from .expiry import Ending, ending_ms, moment_ms
 from .live import sweep_live
 from .port import LedgerPart
-from .sweeper import list_due, sweep
 
 ChatUpdater = Callable[[Chat], "dict[str, Any] | None"]
 """The present chat to the values to change, `{"title": ..., "metadata": ..., "expires_at": ...}`; None to change nothing."""
@@ -378,6 +377,8 @@ class ChatMethods(LedgerPart):
         until = clock_ms() if now is None else moment_ms(now, "now")
         if limit is not None:
             check_count(limit, "limit")
+        from .sweeper import sweep
+
         swept = sweep(self._store, until=until, limit=limit, dry_run=dry_run)
         if not dry_run:
             sweep_live(self._store)
@@ -392,6 +393,8 @@ class ChatMethods(LedgerPart):
         until = clock_ms() if now is None else moment_ms(now, "now")
         if limit is not None:
             check_count(limit, "limit")
+        from .sweeper import list_due
+
         with self._store.snapshot() as snapshot:
             return [*islice((key for kind, key in list_due(snapshot, until) if kind == CHATS.name), limit)]
 

@@ -21,7 +21,6 @@ from chatledger.domain.errors import InvalidValueError, MessageNotFoundError
 from chatledger.domain.limits import check_count, check_id, check_time, sought_id
 from chatledger.domain.values import Annotation, Branch, Checkpoint, Page, Versions
 from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.chat.rows import checkpoints_at
 from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import ChatsToRead
@@ -233,10 +232,12 @@ class CheckpointMethods(LedgerPart):
         Source: the LMDB index at `position`. Costs O(checkpoints); with `message_ids` a look-up for each, and what `get_rows`
         reads once in a while.
         """
-        wanted = None if message_ids is None else [sought_id(message_id, "message_id") for message_id in message_ids]
-        return self._of_chat(
-            chat_id, lambda chat: chat.checkpoints() if wanted is None else checkpoints_at(chat, wanted)
-        )
+        if message_ids is None:
+            return self._of_chat(chat_id, lambda chat: chat.checkpoints())
+        from chatledger.projections.chat.rows import checkpoints_at
+
+        wanted = [sought_id(message_id, "message_id") for message_id in message_ids]
+        return self._of_chat(chat_id, lambda chat: checkpoints_at(chat, wanted))
 
     def delete_checkpoint(self, chat_id: str, name: str) -> bool:
         """Remove a bookmark; its message stays. Returns whether there was one."""

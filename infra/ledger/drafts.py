@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -20,14 +20,12 @@ from chatledger.domain.context.messages import (
 )
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.forms.detect import form_of
-from chatledger.domain.forms.langchain import NAME as LANGCHAIN
 from chatledger.domain.forms.plain import Dumpable, object_at, plain_object
 from chatledger.domain.forms.reading import name_of
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import UI, Message, NewMessage
 
 from ..store.redactor import Redactor
-from .langchain import is_langchain, value_of_langchain
 
 
 def user(
@@ -102,6 +100,7 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
+_LANGCHAIN: Final = "langchain"
 MessageLike = NewMessage | Fragment | Mapping[str, Any] | Dumpable
 """A message to store: one of ours, or a dict or an object of an SDK, as the APIs of OpenAI, Anthropic and Google have them."""
 
@@ -163,6 +162,10 @@ def as_draft(value: MessageLike, *, form: str | None = None, default_id: str | N
     return draft if default_id is None or not fragment.has_new_id else msgspec.structs.replace(draft, id=default_id)
 
 
+def _is_of_langchain(value: Any) -> bool:
+    return any(kind.__module__ == "langchain_core.messages.base" for kind in type(value).__mro__)
+
+
 def adopted(value: Any, form: str | None = None) -> Any:
     """
     The fragment of a message that another library made, or that is written as it would be; anything else as it is.
@@ -177,8 +180,10 @@ def adopted(value: Any, form: str | None = None) -> Any:
     if isinstance(value, NewMessage | Message) or is_fragment(value) or not isinstance(value, Mapping | Dumpable):
         return value
     what = "a message" if form is None else f"a message of the form {form!r}"
-    if form in (None, LANGCHAIN) and is_langchain(value):
-        value, form = value_of_langchain(value), LANGCHAIN
+    if form in (None, _LANGCHAIN) and _is_of_langchain(value):
+        from .langchain import value_of_langchain
+
+        value, form = value_of_langchain(value), _LANGCHAIN
     source = cast("Any", value)
     if form is None and isinstance(source, Mapping):
         fields = cast("Mapping[str, Any]", source)
@@ -193,7 +198,7 @@ def adopted(value: Any, form: str | None = None) -> Any:
             'append(chat, message, form="openai"), or give NewMessage(name, data)'
         )
         raise InvalidValueError(msg)
-    own_id: Any = data.get("id") if form == UI else object_at(data, "data").get("id") if form == LANGCHAIN else None
+    own_id: Any = data.get("id") if form == UI else object_at(data, "data").get("id") if form == _LANGCHAIN else None
     # Whether the id was made here is kept: a live stream commits such a message under the id that its readers were given, or a
     # browser that had read the stream would save a second version of the answer.
     has_new_id = not isinstance(own_id, str) or not own_id

@@ -10,7 +10,6 @@ import msgspec
 
 from chatledger.domain.chat.decide_import import decide_import, import_result, rest_of
 from chatledger.domain.chat.events import Body, Recorded
-from chatledger.domain.chat.import_check import validate_links
 from chatledger.domain.chat.import_versions import OnChange, Settled, settle_changes, settle_ids
 from chatledger.domain.chat.interchange import (
     ImportedBranch,
@@ -78,6 +77,8 @@ class InterchangeMethods(LedgerPart):
             MessageConflictError: With `refuse`: a message id is stored with other content. Nothing was written.
             InvalidValueError: A value breaks a rule. Nothing was written.
         """
+        from chatledger.domain.chat.import_check import validate_links
+
         validate_links(chat)
         if chat_id is not None:
             chat = renamed(chat, check_id(chat_id, "chat_id"), {message.id: new_id() for message in chat.messages})

@@ -63,11 +63,6 @@ def objects_of(messages: list[Any]) -> "list[BaseMessage]":
 register(msgspec.structs.replace(FORM, decode=objects_of))
 
 
-def is_langchain(value: Any) -> bool:
-    """Whether this is a message object of LangChain."""
-    return any(kind.__module__ == "langchain_core.messages.base" for kind in type(value).__mro__)
-
-
 def value_of_langchain(message: Any) -> dict[str, Any]:
     """
     Return a LangChain message as its `message_to_dict` writes it. A chunk is stored as the message that it has become.

@@ -11,7 +11,6 @@ from chatledger.domain.limits import check_id
 from chatledger.domain.values import MemberRole
 
 from .port import HeldStore, StorePort
-from .sweeper import Sweeper
 from .view import LedgerMethods, TimeTravelMethods
 
 _CLOSED: Final = "the ledger is closed; open it again"
@@ -28,7 +27,11 @@ class Ledger(LedgerMethods, TimeTravelMethods):
         self._held = held
         self._is_closed = False
         self._cursors = WeakSet()
-        self._sweeper = None if sweep_every_s is None else Sweeper(self.sweep, every_s=sweep_every_s)
+        self._sweeper = None
+        if sweep_every_s is not None:
+            from .sweeper import Sweeper
+
+            self._sweeper = Sweeper(self.sweep, every_s=sweep_every_s)
 
     @property
     def _store(self) -> StorePort:

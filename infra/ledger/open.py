@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial, wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -32,6 +31,8 @@ def _taking(options: Callable[P, OpenOptions]) -> Callable[[Callable[[OpenOption
                 msg = f"chatledger.{work.__name__} takes the location alone without a name, and all else by its name"
                 raise TypeError(msg)
             for name in kwargs.keys() - arguments.parameters.keys():
+                from difflib import get_close_matches
+
                 near = get_close_matches(name, arguments.parameters, n=1)
                 msg = f"chatledger.{work.__name__} has no option {name!r}" + "".join(
                     f"; did you mean {option!r}?" for option in near

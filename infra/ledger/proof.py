@@ -45,7 +45,6 @@ from ..log.envelope import clock_ms
 from ..store.commands import ChatsToRead
 from .expiry import Ending
 from .port import LedgerPart, LedgerSnapshot, store_of
-from .sweeper import count_due
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -249,6 +248,8 @@ class ProofMethods(LedgerPart):
             LogUnavailableError: The log did not answer.
         """
         from chatledger.projections.verify.verification import verify
+
+        from .sweeper import count_due
 
         store = self._store.whole("verify")
         store.check_open()

@@ -2,9 +2,9 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from chatledger.domain.chat.interchange import draft_of
@@ -21,8 +21,7 @@ from .messages import MessageMethods
 from .runs import RunMethods
 
 
-@dataclass(frozen=True)
-class ReplayAnswer:
+class ReplayAnswer(msgspec.Struct, frozen=True):
     """
     The answer of a runner that has more to tell than messages.
 
@@ -32,7 +31,7 @@ class ReplayAnswer:
     """
 
     messages: Messages
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
 class Replay(Value, frozen=True, kw_only=True):

@@ -6,9 +6,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain, islice, takewhile
 from operator import itemgetter
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from chatledger.domain.draw.lanes import pieces_of
 from chatledger.domain.draw.rows import (
     BranchPoint,
     BranchPointChild,
@@ -26,10 +25,12 @@ from chatledger.domain.limits import check_count, sought_id
 from chatledger.domain.values import Message, preview
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.chat.rows import ChatRows, edges_through, layout_along, rows_of
 
 from .messages import path_end
 from .port import LedgerPart
+
+if TYPE_CHECKING:
+    from chatledger.projections.chat.rows import ChatRows
 
 _MOST_PIXELS: Final = 10_000
 _MOST_NAMES: Final = 20
@@ -222,17 +223,21 @@ class RowMethods(LedgerPart):
             return RowLine(line=line.first, lane=line.spans[0].lane, count=count, spans=spans)
 
     @contextmanager
-    def _rows(self, chat_id: str) -> Generator[tuple[IndexedChat, ChatRows]]:
+    def _rows(self, chat_id: str) -> Generator[tuple[IndexedChat, "ChatRows"]]:
         with self._chat(chat_id) as chat:
             if chat.record is None:
                 raise ChatNotFoundError(chat_id)
+            from chatledger.projections.chat.rows import rows_of
+
             yield chat, rows_of(chat)
 
 
 class _Drawing:
     """A chat laid out along a path that is read."""
 
-    def __init__(self, chat: IndexedChat, rows: ChatRows, head: Place | None) -> None:
+    def __init__(self, chat: IndexedChat, rows: "ChatRows", head: Place | None) -> None:
+        from chatledger.projections.chat.rows import layout_along
+
         self.chat, self.rows, self.order = chat, rows, rows.order
         self.layout = layout_along(chat, rows, head)
         self.head = None if head is None else self.point(head)
@@ -272,6 +277,9 @@ class _Drawing:
 
     def edges(self, first: int, end: int, shown: Sequence[tuple[int, Place]]) -> list[RowEdge]:
         """Return what is drawn of all edges in the rows from the first one to the end, and into the one after them."""
+        from chatledger.domain.draw.lanes import pieces_of
+        from chatledger.projections.chat.rows import edges_through
+
         lines = self.layout.lines
         into = ((lines[self.layout.line(place)], self.chat.chains.parent(place), row) for row, place in shown)
         passing = (
@@ -327,7 +335,7 @@ def _window(chat: IndexedChat, drawing: _Drawing, first: int, end: int) -> RowWi
     )
 
 
-def _path_window(chat: IndexedChat, rows: ChatRows, head: Place | None, first: int, end: int) -> RowWindow:
+def _path_window(chat: IndexedChat, rows: "ChatRows", head: Place | None, first: int, end: int) -> RowWindow:
     record, chains = chat.record, chat.chains
     assert record is not None, "only a living chat has rows"
     length = 0 if head is None else chains.depth(head) + 1
@@ -365,7 +373,7 @@ def _path_window(chat: IndexedChat, rows: ChatRows, head: Place | None, first: i
 
 def _row(
     chat: IndexedChat,
-    rows: ChatRows,
+    rows: "ChatRows",
     place: Place,
     message: Message,
     *,
@@ -402,12 +410,12 @@ def _row(
 _row_of_fork: Final = itemgetter(0)
 
 
-def _row_of(rows: ChatRows, place: Place | None) -> int:
+def _row_of(rows: "ChatRows", place: Place | None) -> int:
     """The row of a branch point; -1 for the roots."""
     return -1 if place is None else rows.order.row(place)
 
 
-def _forks(rows: ChatRows) -> Iterator[Place | None]:
+def _forks(rows: "ChatRows") -> Iterator[Place | None]:
     """Yield the places of the messages that have several children; None where there are several roots."""
     # A first child goes on in its parent's segment, so whatever hangs on a message is a second one; of roots the first hangs too.
     for place, below in rows.layout.hanging.items():

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from chatledger.domain.errors import LedgerClosedError
 from chatledger.domain.moments import Moment
@@ -29,10 +29,12 @@ from .retention import RetentionMethods
 from .rows import RowMethods
 from .runs import RunMethods
 from .saves import SaveMethods
-from .scopes.as_of import AsOfEvents, AsOfStore, find_point
 from .search import SearchMethods
 from .sync import SyncMethods
 from .thread_lists import ThreadMethods
+
+if TYPE_CHECKING:
+    from .scopes.as_of import AsOfEvents, AsOfStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -73,7 +75,7 @@ class LedgerMethods(
 class _AsOfReader(LedgerMethods):
     """The methods of a ledger, on a store as of a point or on its events. The view exposes those that only read."""
 
-    def __init__(self, as_of_store: AsOfStore, store: AsOfStore | AsOfEvents) -> None:
+    def __init__(self, as_of_store: "AsOfStore", store: "AsOfStore | AsOfEvents") -> None:
         self._as_of_store, self._read = as_of_store, store
 
     @property
@@ -111,7 +113,9 @@ class LedgerView(LedgerPart):
     changed since, in which messages were hidden since, or that had more than 10,000 events since; the others cost a row of the index for each event since.
     """
 
-    def __init__(self, store: AsOfStore) -> None:
+    def __init__(self, store: "AsOfStore") -> None:
+        from .scopes.as_of import AsOfEvents
+
         self._as_of_store = store
         self._reader = _AsOfReader(store, store)
         self._events_reader = _AsOfReader(store, AsOfEvents(store))
@@ -243,6 +247,8 @@ def view_carried_on(
         moment: A position or a time.
         earlier: Returns views of the same ledger and user. Some may be closed meanwhile.
     """
+    from .scopes.as_of import AsOfStore, find_point
+
     store = ledger._store  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # of this module
     point = find_point(store, moment)
     return LedgerView(
@@ -275,4 +281,6 @@ class TimeTravelMethods(LedgerPart):
             InvalidValueError: The position is beyond the end of the log, or the time has no time zone.
             LogUnavailableError: The log did not answer.
         """
+        from .scopes.as_of import AsOfStore, find_point
+
         return LedgerView(AsOfStore(lambda: self._store, find_point(self._store, moment)))

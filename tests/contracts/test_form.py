@@ -62,7 +62,7 @@ def registered() -> Iterator[Callable[..., Form]]:
         return register(msgspec.structs.replace(openai.FORM, name="mine", **changes))
 
     yield make
-    reading._FORMS.pop("mine", None)  # pyright: ignore[reportPrivateUsage]
+    reading._registered.pop("mine", None)  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize("name", known_forms())
