@@ -92,7 +92,6 @@ def check_ids(value: Any, what: str) -> tuple[str, ...]:
 
 
 def utf8_bytes(value: str, what: str) -> bytes:
-    """The UTF-8 bytes of a text."""
     try:
         return value.encode()
     except UnicodeEncodeError:

@@ -47,10 +47,6 @@ class AsOfIndex:
         """
         Return a copy of another one, whose chats are to be carried on to a later point. None of them is complete in it.
 
-        Args:
-            source: May be read and written meanwhile.
-            folder: An empty folder for the copy.
-
         Raises:
             LedgerClosedError: The source was closed.
         """

@@ -104,10 +104,7 @@ class Generation(Environment):
     """
     The environment of an index: its tables, and the rows about the whole of it.
 
-    Attributes:
-        number: Its number.
-        tables: The tables.
-        stale_since_s: When a scrub first met rows of projections that lag behind a deletion; None when there are none.
+    `stale_since_s`: when a scrub first met rows of projections that lag behind a deletion; None when there are none.
     """
 
     def __init__(self, number: int, path: Path, *, map_bytes: int, is_kept: bool = True) -> None:

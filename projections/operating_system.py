@@ -55,10 +55,7 @@ if sys.platform == "win32":
         """
         Lock a file until its descriptor is closed; the lock that it had is given up for it. The system frees that of a killed process.
 
-        Args:
-            descriptor: The file.
-            is_shared: Others may have a shared lock, too.
-            is_waiting: Wait for those who have it.
+        `is_shared`: others may have a shared lock, too.
 
         Raises:
             BlockingIOError: Somebody has it.
@@ -156,10 +153,7 @@ else:
         """
         Lock a file until its descriptor is closed; the lock that it had is given up for it. The system frees that of a killed process.
 
-        Args:
-            descriptor: The file, or a folder.
-            is_shared: Others may have a shared lock, too.
-            is_waiting: Wait for those who have it.
+        `is_shared`: others may have a shared lock, too.
 
         Raises:
             BlockingIOError: Somebody has it.

@@ -221,12 +221,8 @@ def decide_carry_over(
 
     None when all that may follow so far is there. Of a great many messages only some are copied; decide again for the rest.
 
-    Args:
-        state: The chat.
-        record: The regeneration.
-        head: The id of the message that the copies follow.
-        branch: The number of the branch.
-        attempts: The runs of the regeneration, as they will be after this commit.
+    `head`: the id of the message that the copies follow. `attempts`: the runs of the regeneration, as they will be after
+    this commit.
 
     Raises:
         MessageConflictError: Another chat has a message of the id that a copy gets.

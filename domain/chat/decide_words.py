@@ -44,10 +44,8 @@ def decide_redact_words(state: ChatState, events: Iterable[Recorded], *, reason:
 
     What stands is written anew first where an event has it beside what was replaced: they are in one slot, which goes as a whole.
 
-    Args:
-        state: The chat.
-        events: Those of the chat with words, in their order, up to now or shortly before: what was replaced then is so now.
-        reason: Why, in words that may stay.
+    `events`: those of the chat with words, in their order, up to now or shortly before: what was replaced then is so now.
+    `reason`: why, in words that may stay.
 
     Raises:
         ChatNotFoundError: There is no such chat.

@@ -77,12 +77,7 @@ def decide_fork_chat(
 
     What a copy says of messages that are not copied is left out: a reply, the heads that it merges, or the message that replaces it.
 
-    Args:
-        state: The new chat, which is not there.
-        fork: What to copy.
-        new_ids: For each message the id of its copy.
-        branch_id: A new id.
-        now: The time in ms.
+    `new_ids`: for each message the id of its copy. `now`: the time in ms.
 
     Raises:
         ChatExistsError: There is another chat of that id.

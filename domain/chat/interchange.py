@@ -233,7 +233,6 @@ def _renamed_run(run: R, new: _New) -> R:
 
 
 def draft_of(message: ImportedMessage | Message) -> NewMessage:
-    """Return the message as a new one."""
     return NewMessage(
         message.name,
         message.data,

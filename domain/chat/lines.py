@@ -112,10 +112,7 @@ class Placing:
     """
     The placing of lines in a chat, within one commit.
 
-    Args:
-        commit: The commit, of a chat that is begun.
-        form: The form of the lines.
-        read: What reads the lines of messages that are there.
+    `commit`: the commit, of a chat that is begun. `read`: what reads the lines of messages that are there.
     """
 
     def __init__(self, commit: Commit, form: str, read: Read) -> None:

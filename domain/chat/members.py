@@ -21,9 +21,7 @@ class User(msgspec.Struct, frozen=True):
     """
     A user whom a ledger is limited to.
 
-    Args:
-        id: The user.
-        grants: By the ids of chats and threads, the roles that the application grants besides what the chats themselves say.
+    `grants`: by the ids of chats and threads, the roles that the application grants besides what the chats themselves say.
     """
 
     id: str

@@ -130,10 +130,7 @@ def regeneration_of(
     the other, in their order: a second run would begin without what the first adds to the memory, and would put an end to its
     question. So what is ready stays ready, whatever others finish.
 
-    Args:
-        state: The chat.
-        record: What was written down when it began.
-        branches: The branches of the chat, where they are known.
+    `branches`: the branches of the chat, where they are known.
     """
     branch = branch_of(state, record, branches=branches)
     attempts = state.runs(regeneration_id=record.id)

@@ -30,7 +30,6 @@ class BuiltCodec(msgspec.Struct, frozen=True):
         raise NotImplementedError
 
     def decode(self) -> Any:
-        """The data, made anew at each call."""
         raise NotImplementedError
 
     def encode(self) -> dict[str, Any]:
@@ -76,7 +75,6 @@ class ObjectCodec(BuiltCodec, frozen=True):
         return {TYPE: self.type, **self.decode()}
 
     def decode(self) -> dict[str, Any]:
-        """The fields as an object."""
         return {
             name: (list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value)
             for name, value in self.fields
@@ -93,7 +91,6 @@ class GlossaryCodec(BuiltCodec, frozen=True):
         return {TYPE: self.type, "entries": dict(self.entries)}
 
     def decode(self) -> list[dict[str, str]]:
-        """One object per term."""
         return [{"term": term, "expression": expression} for term, expression in self.entries]
 
 

@@ -154,14 +154,7 @@ def plan_cache(
     Messages in Anthropic's form get `cache_control` in the last block before a breakpoint, and lose what they were stored with;
     those in other forms stay as they are.
 
-    Args:
-        provider: Whose cache it is.
-        prompt: The system prompt.
-        messages: The stored and pending messages.
-        translate: Gives a chain in the form of the request.
-        form: The name of the form.
-        counter: Counts the tokens of a text.
-        render: Writes fragments.
+    `translate`: gives a chain in the form of the request. `counter`: counts the tokens of a text.
     """
     plain = translate(messages)
     ends = {_previous_end(messages, len(plain), translate), len(plain)}

@@ -158,10 +158,6 @@ class LazySummary:
     It reads what it is asked for, and nothing before: mostly the end of the chain, or counts, whatever its length. The
     unsaved messages count, but the last message and its time remain the stored ones: two messages of one save are no time
     apart, and the first of them must not hide from the second, which carries the reminders, that a new day has begun.
-
-    Args:
-        stored: The stored chain.
-        unsaved: What follows it.
     """
 
     def __init__(self, stored: StoredChain, unsaved: Sequence[Message] = ()) -> None:

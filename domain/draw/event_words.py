@@ -229,10 +229,8 @@ def describe_event(recorded: chat.Recorded, branch_name: str | None = None, *, q
     """
     Return a short description of an event.
 
-    Args:
-        recorded: The event.
-        branch_name: The name of the branch that messages were appended to, if it is known.
-        quotes_messages: Whether the text of messages is in it, and what threads of agents ask; without it their roles and ids are.
+    `branch_name`: the name of the branch that messages were appended to, if it is known. `quotes_messages`: whether the
+    text of messages is in it, and what threads of agents ask; without it their roles and ids are.
     """
     match recorded.body:
         case chat.ChatCreated(user_id=user_id, title=title):

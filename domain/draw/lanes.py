@@ -123,10 +123,7 @@ def pieces_of(line: Line, parent: tuple[int, int], row: int) -> list[EdgePiece]:
     """
     Return what is drawn of the edge to a message: one piece, or two where it is cut between.
 
-    Args:
-        line: That of the message.
-        parent: The row and the lane of the message that it answers.
-        row: The row of the message.
+    `parent`: the row and the lane of the message that it answers.
     """
     stub, span = line.span(parent[0] + 1), line.span(row)
     if stub == span:

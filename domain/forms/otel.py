@@ -52,7 +52,6 @@ def read(data: Any, name: str, source: Any) -> list[FormItem]:
 
 
 def message_of(items: Iterable[FormItem], role: str) -> dict[str, Any]:
-    """Return what items say as one message."""
     return {"role": role, "parts": [_part_of(item.what) for item in items]}
 
 
@@ -87,8 +86,4 @@ def _content_of(piece: Any) -> Any:
     return piece.value if isinstance(piece, Json) else _part_of(piece)
 
 
-def _role(data: Any) -> str | None:
-    return text_at(object_at(data), "role") or ASSISTANT
-
-
-FORM: Final = Form(name=NAME, read=read, role=_role)
+FORM: Final = Form(name=NAME, read=read, role=lambda data: text_at(object_at(data), "role") or ASSISTANT)

@@ -48,9 +48,5 @@ def read(data: Any, name: str, source: Any) -> list[FormItem]:  # noqa: ARG001 -
     return [FormItem(role, _what(block), source, block) for block in blocks]
 
 
-def _role(data: Any) -> str | None:
-    items = read(data, "", None)
-    return items[0].role if items else None
-
-
-FORM: Final = Form(name=NAME, read=read, role=_role, unsaid=BOOKKEEPING, searched_output=SEARCHED_OUTPUT)
+# What has no items is bookkeeping, and says no role.
+FORM: Final = Form(name=NAME, read=read, role=lambda _: None, unsaid=BOOKKEEPING, searched_output=SEARCHED_OUTPUT)

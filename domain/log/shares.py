@@ -20,13 +20,7 @@ UNSHARED: Final = -1
 
 
 class Share(NamedTuple):
-    """
-    A share of the chats.
-
-    Args:
-        number: Its number, from 0.
-        total: How many there are.
-    """
+    """A share of the chats. `number`: its number, from 0."""
 
     number: int
     total: int

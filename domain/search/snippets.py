@@ -52,11 +52,8 @@ class KnownWords(msgspec.Struct, frozen=True):
     """
     The facts that the index has about a text, so that its terms need not be found again.
 
-    Args:
-        term_count: How many terms it has.
-        starts: Where the words and phrases of `sought` begin in it, as indexes of terms, in ascending order. Of a text with
-            very many of them some: those around the first of the rarest.
-        landmarks: See `landmarks_of`; not of short texts.
+    `starts`: where the words and phrases of `sought` begin in it, as indexes of terms, in ascending order. Of a text with
+    very many of them some: those around the first of the rarest. `landmarks`: see `landmarks_of`; not of short texts.
     """
 
     term_count: int

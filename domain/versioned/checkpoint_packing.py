@@ -122,7 +122,6 @@ def unpack(packed: Any, checkpoint_id: str) -> dict[str, Any]:
 
 
 def versions_of(packed: Any) -> dict[str, Any]:
-    """The versions of its channels."""
     if isinstance(packed, dict):
         return cast("dict[str, dict[str, Any]]", packed)["channel_versions"]
     _, _, _, names, numbers, current, *_ = packed

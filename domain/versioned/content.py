@@ -376,9 +376,7 @@ class Missing:
     """
     The pieces of values that are not stored yet, each before those that are made of it.
 
-    Args:
-        is_stored: Whether a piece is stored.
-        content_of: A stored piece by its digest, of a list all elements; None when there is none.
+    `content_of`: a stored piece by its digest, of a list all elements; None when there is none.
     """
 
     def __init__(

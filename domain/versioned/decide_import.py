@@ -15,14 +15,7 @@ from .record import StoredWrite, VersionedState, VersionRecord, is_expired
 
 
 class Reemission(msgspec.Struct, frozen=True):
-    """
-    A version to be re-emitted in another line.
-
-    Args:
-        line, id: Where it is.
-        to_line: Where it shall be.
-        to_parent: The id of its parent there.
-    """
+    """A version to be re-emitted in another line. `to_line`: where it shall be."""
 
     line: str
     id: str

@@ -81,9 +81,6 @@ class CheckedPieces:
     """
     The pieces of an export, which were checked: each is what its digest says, and made of pieces before it.
 
-    Args:
-        pieces: As the export has them.
-
     Raises:
         InvalidValueError: One is not.
     """

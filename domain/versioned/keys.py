@@ -116,7 +116,6 @@ class ItemKey(NamedTuple):
 
 
 def thread_stream(thread_id: str) -> str:
-    """The stream of a thread."""
     return THREAD_PREFIX + check_id(thread_id, "thread_id")
 
 
@@ -298,7 +297,6 @@ def check_namespace(namespace: str) -> str:
 
 
 def check_checkpoint_id(checkpoint_id: str) -> str:
-    """An id of a version."""
     check_id(checkpoint_id, "checkpoint_id")
     size = len(checkpoint_id.encode())
     if size > MAX_CHECKPOINT_ID_BYTES:

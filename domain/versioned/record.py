@@ -236,7 +236,6 @@ def is_expired(record: VersionedRecord, moment_ms: int) -> bool:
 
 
 def digests_of(fields: Mapping[str, FieldRef]) -> dict[str, bytes]:
-    """Return the digests of the values of fields."""
     return {name: ref.digest for name, ref in fields.items()}
 
 

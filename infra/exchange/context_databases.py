@@ -48,10 +48,8 @@ def read_database(location: str, report: Reporter) -> Iterator[ImportedChat]:
     """
     The chats of a database, oldest first; nothing is written to it. Of PostgreSQL one consistent state, even while others write.
 
-    Args:
-        location: `postgresql://user:password@host/database?schema=name`, or one of SQLAlchemy for SQL Server, such as
-            `mssql+pyodbc://user:password@host/database?driver=...&schema=name`.
-        report: Takes problems.
+    `location`: `postgresql://user:password@host/database?schema=name`, or one of SQLAlchemy for SQL Server, such as
+    `mssql+pyodbc://user:password@host/database?driver=...&schema=name`.
 
     Raises:
         InvalidValueError: It cannot be read, or has no such tables.

@@ -124,7 +124,6 @@ def _rows_of(database: sqlite3.Connection, table: str, chat_id: str) -> list[sql
 
 
 def make_chat(row: ForeignRow, rows_of: Callable[[str], Iterable[ForeignRow]], report: Reporter) -> ImportedChat:
-    """Make a chat of its row; `rows_of` gives its rows of another table."""
     chat_id: str = row["id"]
     rows = (_make_message(chat_id, message, report) for message in rows_of("messages"))
     linked = link_messages(chat_id, ((message, None) for message in rows if message), report=report)

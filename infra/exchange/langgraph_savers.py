@@ -271,9 +271,7 @@ def import_saver_database(ledger: Ledger, location: str) -> ThreadsImport:
     them and errors become those of the database. It reads one state of the database, whatever others write meanwhile, and writes
     nothing to it.
 
-    Args:
-        ledger: Where to.
-        location: As `PostgresSaver.from_conn_string` takes it: `postgresql://user:password@host/database`.
+    `location`: as `PostgresSaver.from_conn_string` takes it: `postgresql://user:password@host/database`.
 
     Raises:
         ConfigurationError: psycopg is not installed.

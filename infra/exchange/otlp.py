@@ -52,7 +52,6 @@ class _Span(NamedTuple):
 
     @property
     def conversation(self) -> str:
-        """The id of its conversation."""
         return text_at(self.about, "gen_ai.conversation.id") or self.trace_id
 
     def said(self, key: str) -> list[dict[str, Any]]:

@@ -47,14 +47,7 @@ def open_to_read(location: str | os.PathLike[str], open_whole: Callable[[], Held
 
 
 class StoreAtRest:
-    """
-    The `WholeStore` of a directory at rest: its index, until something else is needed. For one thread, and one ledger, which holds it.
-
-    Args:
-        location: Of the directory.
-        index: It is open.
-        open_whole: Opens the directory.
-    """
+    """The `WholeStore` of a directory at rest: its index, until something else is needed. For one thread, and the ledger that holds it."""
 
     def __init__(self, location: str, index: IndexReader, open_whole: Callable[[], HeldStore]) -> None:
         self.location = location
@@ -67,11 +60,9 @@ class StoreAtRest:
 
     @property
     def store(self) -> WholeStore:
-        """Implement `HeldStore.store`."""
         return self if self._whole is None else self._whole.store
 
     def release(self) -> None:
-        """Implement `HeldStore.release`."""
         self._is_closed = True
         self._index.close()
         if self._whole is not None:
@@ -105,27 +96,22 @@ class StoreAtRest:
 
     @property
     def log(self) -> LedgerLog:
-        """Implement `StorePort.log`."""
         return self._opened().log
 
     @property
     def live(self) -> LiveStreams:
-        """Implement `StorePort.live`."""
         return self._opened().live
 
     @property
     def meaning(self) -> "Meaning":
-        """Implement `StorePort.meaning`."""
         return self._opened().meaning
 
     @property
     def redactor(self) -> Redactor | None:
-        """Implement `StorePort.redactor`."""
         return self._opened().redactor
 
     @property
     def scratch(self) -> "Scratch":
-        """Implement `StorePort.scratch`."""
         return self._opened().scratch
 
     execute = passed_on(WholeStore.execute, _opened)

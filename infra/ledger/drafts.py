@@ -112,10 +112,8 @@ def as_drafts(messages: Messages, *, form: str | None = None, redactor: Redactor
     """
     The messages to store.
 
-    Args:
-        messages: The messages.
-        form: The form of all mappings and objects of SDKs among them; told by their shape when None.
-        redactor: Takes secrets out of them; see `StorePort.redactor`.
+    `form`: the form of all mappings and objects of SDKs among them; told by their shape when None. `redactor`: takes
+    secrets out of them; see `StorePort.redactor`.
 
     Raises:
         InvalidValueError: One of them is no message, or its shape does not tell its form.
@@ -137,10 +135,8 @@ def as_draft(value: MessageLike, *, form: str | None = None, default_id: str | N
     """
     One message to store.
 
-    Args:
-        value: The message.
-        form: Its form, if it is a mapping or an object of an SDK; told by its shape when None.
-        default_id: Its id if it has none; None for a new random one.
+    `form`: its form, if it is a mapping or an object of an SDK; told by its shape when None. `default_id`: its id if it has
+    none; None for a new random one.
 
     Raises:
         InvalidValueError: It is no message, or its shape does not tell its form.
@@ -170,9 +166,7 @@ def adopted(value: Any, form: str | None = None) -> Any:
     """
     The fragment of a message that another library made, or that is written as it would be; anything else as it is.
 
-    Args:
-        value: Whatever is given for a message.
-        form: Its form, if it is a mapping or an object of an SDK; told by its shape when None.
+    `form`: its form, if it is a mapping or an object of an SDK; told by its shape when None.
 
     Raises:
         InvalidValueError: It is no message of that form, or its shape does not tell its form.

@@ -36,10 +36,7 @@ class Appending(NamedTuple):
     """
     The arguments of `append`, checked as far as they can be without the chat.
 
-    Args:
-        drafts: The messages, all of which have ids.
-        decide: The decision on them.
-        kind: The type of the first event that it writes.
+    `drafts`: the messages, all of which have ids. `kind`: the type of the first event that it writes.
     """
 
     drafts: list[NewMessage]

@@ -98,7 +98,6 @@ class _ReadOnlyStore:
 
     @property
     def log(self) -> LedgerLog:
-        """Implement `StorePort.log`."""
         return self
 
     @property

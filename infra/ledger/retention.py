@@ -156,7 +156,6 @@ def bookmark_of(rule: RetentionRule) -> str:
 
 
 def bookmark_name(rule: RetentionRule) -> str:
-    """Return the name of the bookmark of a rule."""
     return f"chatledger:retention:{sha256(msgspec.json.encode(rule)).hexdigest()[:32]}"
 
 

@@ -202,9 +202,7 @@ class Sweeper:
     """
     A thread that sweeps at intervals until it is closed. A failure is logged, and the next sweep tries again.
 
-    Args:
-        work: Sweeps once.
-        every_s: The pause between sweeps; see `check_pause`.
+    `every_s`: the pause between sweeps; see `check_pause`.
     """
 
     def __init__(self, work: Callable[[], object], *, every_s: float) -> None:

@@ -134,7 +134,6 @@ class Threads:
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger that the threads are on."""
         return self._ledger
 
     @property

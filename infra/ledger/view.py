@@ -242,10 +242,8 @@ def view_carried_on(
     """
     Return what `Ledger.as_of` returns, which replays long chats from the nearest of other views.
 
-    Args:
-        ledger: The ledger, limited to a user.
-        moment: A position or a time.
-        earlier: Returns views of the same ledger and user. Some may be closed meanwhile.
+    `ledger`: the ledger, limited to a user. `earlier`: returns views of the same ledger and user. Some may be closed
+    meanwhile.
     """
     from .scopes.as_of import AsOfStore, find_point
 

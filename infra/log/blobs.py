@@ -145,9 +145,7 @@ class Blobs:
     """
     The large data of one log.
 
-    Args:
-        storage: Where they lie. Its clock says whether a writer has had its time: those of two clients may be hours apart.
-        packer: How they are stored.
+    `storage`: where they lie. Its clock says whether a writer has had its time: those of two clients may be hours apart.
     """
 
     def __init__(self, storage: BlobStorage, packer: Packer) -> None:

@@ -76,13 +76,7 @@ class LiveEntries:
 
 
 class LiveStreams:
-    """
-    The live streams of a log.
-
-    Args:
-        storage: Where the entries are.
-        packer: Compresses and encrypts them, as the events of the log.
-    """
+    """The live streams of a log. `packer`: compresses and encrypts them, as the events of the log."""
 
     def __init__(self, storage: LiveStorage, packer: Packer) -> None:
         self.storage, self._packer = storage, packer

@@ -168,7 +168,6 @@ class StructMapper(Mapper[str]):
             raise _located(record, error) from error
 
     def packed(self, record: Notification, plain: bytes) -> Notification:
-        """Return a record with other bytes in it."""
         return replace(record, state=self.pack(plain, _place(record)))
 
     @property

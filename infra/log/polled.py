@@ -25,10 +25,7 @@ class PolledLog(EventLog):
     """
     The base of logs in databases: events of other processes are found by polling, and closing waits for those who read.
 
-    Args:
-        recorder: Of the library.
-        mapper: Of the log; None for one that neither compresses nor encrypts.
-        blob_storage, live_storage: Tables beside the events.
+    `mapper`: of the log; None for one that neither compresses nor encrypts.
     """
 
     def __init__(

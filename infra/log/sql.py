@@ -221,11 +221,7 @@ class SqliteLog(PolledLog):
         """
         Remove the content of the rows of a table from the files, which are all NULL then.
 
-        Args:
-            what: For errors.
-            name: Of the table.
-            which: The condition that its rows meet.
-            rows: The values in the condition, once or for one row after the other.
+        `rows`: the values in the condition, once or for one row after the other.
         """
         columns = _COLUMNS[name]
         count = (
@@ -337,7 +333,6 @@ class SqliteLog(PolledLog):
         return self.last_position() if is_partial else 0
 
     def finish_restore(self) -> None:
-        """Implement `EventLog.finish_restore`."""
         with self.translated("the log"), self._sqlite.datastore.transaction(commit=True) as cursor:
             cursor.execute("PRAGMA user_version = 0")
 

@@ -101,11 +101,8 @@ class Witness:
     """
     The notes of one process about one log, from when it opened the log until `close`. Safe to use from any thread.
 
-    Args:
-        folder: Where the files are.
-        identity: Of the log.
-        is_synced: Whether what the log acknowledges is on the disk already.
-        shared: What other nodes have seen; told about once a second, in a thread of its own.
+    `is_synced`: whether what the log acknowledges is on the disk already. `shared`: what other nodes have seen; told about
+    once a second, in a thread of its own.
     """
 
     def __init__(self, folder: Path, *, identity: str, is_synced: bool, shared: "SharedWitness | None" = None) -> None:
@@ -241,9 +238,7 @@ def read_last_seen(folder: Path, *, identity: str | None = None) -> LastSeen | N
     """
     Return how far a log went, as all its writers have noted; None when nothing is known.
 
-    Args:
-        folder: Of the witness.
-        identity: Of the log. None takes what was noted of whatever log was there.
+    `identity`: of the log. None takes what was noted of whatever log was there.
     """
     return _latest(folder, None if identity is None else _digest(identity))
 
@@ -317,9 +312,6 @@ class SharedWitness:
     The position that the nodes of a log have reached, as a bookmark that is of no feed.
 
     It is lost with the server, but not with the stream of the log. A login that may not write it goes without.
-
-    Args:
-        log: Where it is kept.
     """
 
     def __init__(self, log: "EventLog") -> None:

@@ -467,7 +467,6 @@ def check_adapter_killed(driver: str, *, rounds: int = 3, seed: int = 0) -> None
 
 
 def _load(driver: str) -> AdapterDriver:
-    """Load a driver by its place."""
     import importlib
     import importlib.util
 

@@ -389,7 +389,6 @@ class _Chat:
         return self.encode(*begin, *(ChatUpdated({"title": str(number)}) for number in range(count - len(begin))))
 
     def message(self, data: str) -> Message:
-        """A message of it."""
         return Message(id=str(uuid.uuid4()), chat_id=self.id, name="user", data=data, created_at=0)
 
     def append(self, count: int) -> list[int]:

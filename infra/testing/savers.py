@@ -61,7 +61,6 @@ class Calls:
         path: str = "",
         ns: str = "",
     ) -> None:
-        """Put the writes of a task."""
         self("put_writes", config(thread_id, checkpoint_id, ns), writes, task, path)
 
     def get(self, thread_id: Any, checkpoint_id: str | None = None, ns: str = "") -> "CheckpointTuple | None":
@@ -78,11 +77,9 @@ class Calls:
         return checkpoint
 
     def ids(self, config: Mapping[str, Any] | None, **options: Any) -> list[str]:
-        """Return the ids of the listed checkpoints."""
         return [listed.checkpoint["id"] for listed in self.list(config, **options)]
 
     def list(self, config: Mapping[str, Any] | None, **options: Any) -> "list[CheckpointTuple]":
-        """Return the listed checkpoints."""
         if not self._is_async:
             return list(self.saver.list(config, **options))
 
@@ -92,7 +89,6 @@ class Calls:
         return asyncio.run(collect())
 
     def __call__(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Call any other method."""
         if not self._is_async:
             return getattr(self.saver, method)(*arguments, **options)
         return asyncio.run(getattr(self.saver, f"a{method}")(*arguments, **options))

@@ -119,12 +119,7 @@ class TurnBlock(NamedTuple):
 
 
 class Annotations:
-    """
-    The annotations of one chat in one transaction. A chat that has none, as nearly all, costs one look-up.
-
-    Attributes:
-        is_empty: Whether the chat has none.
-    """
+    """The annotations of one chat in one transaction. A chat that has none, as nearly all, costs one look-up."""
 
     def __init__(self, txn: Transaction, table: "lmdb._Database", chat_no: int) -> None:
         self._txn, self._table = txn, table

@@ -415,15 +415,7 @@ _set: Final = msgspec.structs.force_setattr
 
 
 def read_runs(runs: Sequence[Run], reader: RunReader, *, chat_id: str, lazy_data: bool) -> list[Message]:
-    """
-    The messages of runs that follow each other, root first.
-
-    Args:
-        runs: What to read.
-        reader: Finds what is stored.
-        chat_id: The chat they belong to.
-        lazy_data: Whether data are decoded when they are asked for.
-    """
+    """The messages of runs that follow each other, root first. `lazy_data`: whether data are decoded when they are asked for."""
     decode: Callable[[bytes | memoryview], Sequence[Message]] = decode_lazily if lazy_data else _decode
     place = partial(place_lazily, UndecodedMessage(chat_id)) if lazy_data else partial(_place, chat_id)
     messages: list[Message] = []

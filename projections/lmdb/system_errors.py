@@ -29,9 +29,7 @@ def explained(error: BaseException, doing: str) -> ChatledgerError | None:
     """
     The error that says what the operating system refused; None when it was something else.
 
-    Args:
-        error: What was raised.
-        doing: What could not be done, such as "the index at /path cannot be built".
+    `doing`: what could not be done, such as "the index at /path cannot be built".
     """
     number = _number(error)
     if number in _FULL:

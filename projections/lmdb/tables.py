@@ -138,7 +138,6 @@ class Tables:
         txn.cursor(self.message_ids).putmulti(rows)
 
     def drop_location(self, txn: Transaction, message_id: str, chat_no: int, place: Place) -> None:
-        """Forget a message."""
         txn.delete(message_key(message_id), _LOCATION.pack(chat_no, *place), db=self.message_ids)
 
     def put_copy(self, txn: Transaction, original_id: str, chat_no: int, place: Place) -> None:
@@ -146,7 +145,6 @@ class Tables:
         txn.put(message_key(original_id), _LOCATION.pack(chat_no, *place), db=self.copies)
 
     def drop_copy(self, txn: Transaction, original_id: str, chat_no: int, place: Place) -> None:
-        """Forget a copy."""
         txn.delete(message_key(original_id), _LOCATION.pack(chat_no, *place), db=self.copies)
 
     def copies_of(self, txn: Transaction, message_id: str) -> list[tuple[int, Place]]:

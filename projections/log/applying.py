@@ -165,11 +165,7 @@ class EventBatch:
     A foreign message is passed over: a message that no chatledger wrote, that repeats a version, or that does not follow the event
     before it although none can be missing in between. The stream that has it on its subject is noted, to be refused.
 
-    Attributes:
-        writers: What applies the events of a stream.
-        entries: Those of the events for the log's table.
-        applied: The events that were applied.
-        erased: How many events tombstones account for.
+    `entries`: those of the events for the log's table.
     """
 
     def __init__(self, generation: Generation, txn: Transaction, settings: Settings) -> None:

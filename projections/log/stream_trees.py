@@ -62,9 +62,7 @@ class StreamTree:
     """
     The tree of a living stream as the index has it. Raises `CorruptStateError` where the index lacks a row.
 
-    Args:
-        stream_no: The number of the stream.
-        head: Its last event.
+    `head`: its last event.
     """
 
     def __init__(self, txn: Transaction, tables: Tables, stream_no: int, head: StreamHead) -> None:
@@ -78,7 +76,6 @@ class StreamTree:
 
     @property
     def first_version(self) -> int:
-        """The version of its first event."""
         return self._head.version - self._head.size + 1
 
     def subtree(self, start: int, end: int) -> bytes:

@@ -129,12 +129,7 @@ def find_near(
     """
     Return the messages nearest to a query, the nearest first; of equally near ones the newest first.
 
-    Args:
-        index: The vectors.
-        txn: A transaction on them.
-        query: A vector of length 1.
-        selection: The messages to look at.
-        limit: So many and some more, as some may not be shown; all when None.
+    `query`: a vector of length 1. `limit`: so many and some more, as some may not be shown; all when None.
     """
     only, numbered = _SlotFilter(selection), list(index.directories(txn))
     groups: list[_BlockGroup] = []

@@ -151,7 +151,6 @@ class SlotDirectory(NamedTuple):
 
     @property
     def columns(self) -> "Sequence[NDArray[Any]]":
-        """The columns, in order."""
         return self
 
     @property
@@ -160,12 +159,7 @@ class SlotDirectory(NamedTuple):
 
 
 class VectorIndex(Environment):
-    """
-    The vectors of one embedding.
-
-    Args:
-        path: The folder of its environment, made if it is not there.
-    """
+    """The vectors of one embedding. `path`: the folder of its environment, made if it is not there."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, map_bytes=_MAP_BYTES, is_synced=True)

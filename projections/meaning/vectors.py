@@ -139,12 +139,7 @@ def _packed(bits: "NDArray[np.bool_]") -> "NDArray[np.uint64]":
 
 
 class Probe:
-    """
-    A query, prepared for estimates.
-
-    Args:
-        query: A vector of length 1.
-    """
+    """A query, prepared for estimates. `query`: a vector of length 1."""
 
     def __init__(self, query: "NDArray[np.float32]") -> None:
         self.query = np.ascontiguousarray(query, np.float32)
@@ -206,13 +201,7 @@ def best(scores: "NDArray[Any]", count: int) -> "NDArray[np.int64]":
 
 
 class Nearest(NamedTuple):
-    """
-    The vectors nearest to a query, the nearest first.
-
-    Args:
-        places: Where they are in the set.
-        similarities: The cosine of each with the query.
-    """
+    """The vectors nearest to a query, the nearest first. `similarities`: the cosine of each with the query."""
 
     places: "NDArray[np.int64]"
     similarities: "NDArray[np.float32]"

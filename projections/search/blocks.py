@@ -96,14 +96,7 @@ def packed(values: "NDArray[Any]") -> Column:
 
 
 class StoredColumn(NamedTuple):
-    """
-    A column where it lies in a row.
-
-    Args:
-        raw: The row.
-        width, length, at: Of its numbers: how wide, how many, and where they begin.
-        exception_count: How many exceptions follow.
-    """
+    """A column where it lies in a row. `width`, `length` and `at`: of its numbers: how wide, how many, and where they begin."""
 
     raw: bytes
     width: int

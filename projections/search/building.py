@@ -216,12 +216,7 @@ class _CodedTexts(NamedTuple):
 
 
 class SegmentDraft:
-    """
-    Messages in the order of chats and of the log of each: what a segment keeps of them.
-
-    Args:
-        vocabulary: Numbers the terms.
-    """
+    """Messages in the order of chats and of the log of each: what a segment keeps of them."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -357,10 +352,7 @@ class Builder:
 
     They are read and inverted outside of write transactions, as messages and their places never change.
 
-    Args:
-        env: What the search index is in.
-        tables: Its tables.
-        chunk_messages: At most so many at a time; fewer where they are long, or have many different words.
+    `chunk_messages`: at most so many at a time; fewer where they are long, or have many different words.
     """
 
     def __init__(self, env: Environment, tables: Tables, chunk_messages: int) -> None:

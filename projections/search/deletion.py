@@ -41,11 +41,7 @@ def forget_chat(txn: Transaction, tables: Tables, chat_no: int, terms: Iterable[
     """
     Take a chat out of the index; `finish_step` removes what segments have of it.
 
-    Args:
-        txn: The transaction.
-        tables: Of the index.
-        chat_no: The chat.
-        terms: All that its messages have, those of tools and reasoning with their signs, maybe more than once.
+    `terms`: all that its messages have, those of tools and reasoning with their signs, maybe more than once.
     """
     drop_prefixed(txn, tables.search, LANDMARKS + number(chat_no))
     totals = _without_waiting(txn, tables, totals_of(txn, tables), chat_no)
@@ -105,12 +101,8 @@ def forget_terms(
 
     At once: a search does not look whether a document that has its words was redacted. Costs the blocks that have these terms of them.
 
-    Args:
-        txn: The transaction.
-        tables: Of the index.
-        chat_no: The chat.
-        numbers: The messages, by their numbers in log order, ascending.
-        terms: All that they have, ascending, those of tools and reasoning with their signs.
+    `numbers`: the messages, by their numbers in log order, ascending. `terms`: all that they have, ascending, those of
+    tools and reasoning with their signs.
     """
     gone = set(numbers)
     waiting = list(messages_in(rows_of(txn, tables)))

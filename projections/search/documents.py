@@ -117,7 +117,6 @@ class DocumentDirectory:
         return np.sort(np.concatenate(documents))
 
     def without(self, chat_nos: Iterable[int]) -> "DocumentDirectory":
-        """Return it without some chats."""
         gone = np.isin(self.chats, np.fromiter(chat_nos, np.uint64))
         return DocumentDirectory(self.chats[~gone], self.firsts[~gone], self.starts[~gone], self.counts[~gone])
 
@@ -144,10 +143,8 @@ class Documents(NamedTuple):
     """
     The properties of documents.
 
-    Args:
-        directory: Which messages they are.
-        columns: What is known of each, by the number of the column (`uint64`); nothing else but 0 where it is left out.
-        names: The roles, by the numbers in their column.
+    `columns`: what is known of each, by the number of the column (`uint64`); nothing else but 0 where it is left out.
+    `names`: the roles, by the numbers in their column.
     """
 
     directory: DocumentDirectory

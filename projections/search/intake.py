@@ -71,10 +71,7 @@ class Intake:
 
     In each transaction `begin`, `add`, `drop` and `replace` are called, in this order; `commit` follows it. In the end `finish`.
 
-    Args:
-        env: What the index is in; its search index is begun anew.
-        tables: Its tables.
-        inverter: Inverts batches.
+    `env`: what the index is in; its search index is begun anew.
     """
 
     def __init__(self, env: Environment, tables: Tables, inverter: Inverter) -> None:
@@ -100,11 +97,7 @@ class Intake:
         """
         Take in messages that follow each other, as they are stored.
 
-        Args:
-            chat_no: Their chat.
-            number: The number of the first one in the order of the log of its chat.
-            place: Where that is in the chains.
-            bodies: The messages.
+        `number`: the number of the first one in the order of the log of its chat.
         """
         segment, offset = place
         self._added += [(chat_no, number + at, (segment, offset + at), body) for at, body in enumerate(bodies)]

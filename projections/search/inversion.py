@@ -18,13 +18,7 @@ _HEAD: Final = np.dtype([("chat", "<u8"), ("number", "<u4"), ("segment", "<u4"),
 
 
 class Gathered(msgspec.Struct, array_like=True):
-    """
-    Messages of whatever chats, in the order of the log.
-
-    Args:
-        heads: The `HEAD` of each.
-        bodies: Each as it is stored.
-    """
+    """Messages of whatever chats, in the order of the log. `heads`: the `HEAD` of each."""
 
     heads: bytes
     bodies: list[bytes]
@@ -34,10 +28,7 @@ class Inverted(msgspec.Struct, array_like=True):
     """
     A segment of gathered messages.
 
-    Args:
-        segment: Its rows.
-        lengths: How many terms its messages have, by field.
-        landmarks: Rows of long texts: keys and values.
+    `lengths`: how many terms its messages have, by field. `landmarks`: rows of long texts: keys and values.
     """
 
     segment: PackedSegment

@@ -61,11 +61,8 @@ def step(txn: Transaction, tables: Tables, *, postings: int | None = None, is_id
     """
     Do one step of the merges that are due, in a transaction that has not written to the index before.
 
-    Args:
-        txn: The transaction.
-        tables: Of the index.
-        postings: About how many are merged; `STEP_POSTINGS` when None.
-        is_idle: Whether to merge also what writers would leave as it is.
+    `postings`: about how many are merged; `STEP_POSTINGS` when None. `is_idle`: whether to merge also what writers would
+    leave as it is.
 
     Returns:
         Whether there is more to do.

@@ -133,14 +133,7 @@ class SegmentPart(DocumentFacts):
 
 
 class WaitingPart(DocumentFacts):
-    """
-    The messages that wait, as far as they are searched.
-
-    Args:
-        base: How many documents the segments have.
-        waiting: All messages that wait.
-        is_searched: Which of them are searched; None: all.
-    """
+    """The messages that wait, as far as they are searched. `is_searched`: which of them are searched; None: all."""
 
     def __init__(self, base: int, waiting: WaitingMessages, is_searched: "Mask | None") -> None:
         self.base, self._waiting, self._is_searched = base, waiting, is_searched
@@ -194,12 +187,7 @@ Part = SegmentPart | WaitingPart
 
 
 class SeveralParts(DocumentFacts):
-    """
-    The documents of several parts, or of none.
-
-    Args:
-        parts: In the order of their documents.
-    """
+    """The documents of several parts, or of none. `parts`: in the order of their documents."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts, self._bases = parts, np.array([part.base for part in parts], dtype=np.uint32)

@@ -94,12 +94,7 @@ class _Terms:
 
 
 class WaitingMessages:
-    """
-    The messages that wait, in the order in which they came: a part of the index in which documents have no order.
-
-    Args:
-        rows: Of the messages.
-    """
+    """The messages that wait, in the order in which they came: a part of the index in which documents have no order."""
 
     def __init__(self, rows: Iterable[WaitingRow]) -> None:
         stored = list(rows)

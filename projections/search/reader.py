@@ -42,13 +42,7 @@ class Occurring:
 
 
 class TermMatches(Occurring):
-    """
-    The documents that have a term, or any that begins with it.
-
-    Args:
-        parts: What is searched.
-        term: The term with the sign of its field.
-    """
+    """The documents that have a term, or any that begins with it. `term`: the term with the sign of its field."""
 
     def __init__(self, parts: Sequence[Part], term: bytes, *, is_prefix: bool) -> None:
         self._is_prefix = is_prefix
@@ -93,12 +87,7 @@ def _joined(parts: "Sequence[Numbers]") -> "Numbers":
 
 
 class PhraseMatches(Occurring):
-    """
-    The documents that have the terms of a phrase side by side; the position is that of the first.
-
-    Args:
-        starts: Where it occurs: documents and positions, ascending.
-    """
+    """The documents that have the terms of a phrase side by side; the position is that of the first."""
 
     def __init__(self, starts: "Starts") -> None:
         documents = (starts >> DOCUMENT_SHIFT).astype(np.uint32)
@@ -193,10 +182,7 @@ class SearchReader:
     """
     The search index of some chats in one transaction. Documents are numbered through.
 
-    Args:
-        txn, tables: What is read.
-        chat_nos: The chats that are searched; None: all.
-        fields: The fields that are searched.
+    `chat_nos`: the chats that are searched; None: all.
     """
 
     def __init__(

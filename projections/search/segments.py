@@ -36,14 +36,7 @@ def level_of(documents: int) -> int:
 
 
 class PackedSegment(msgspec.Struct, array_like=True):
-    """
-    A segment before it is written.
-
-    Args:
-        documents: How many it has.
-        postings: How many it has.
-        rows: What follows the id of the segment in their keys, ascending, and the rows.
-    """
+    """A segment before it is written. `rows`: what follows the id of the segment in their keys, ascending, and the rows."""
 
     documents: int
     postings: int
@@ -100,7 +93,6 @@ class BlockCursor:
         return self._key(self._cursor.set_range(self._prefix + start))
 
     def next(self) -> bytes | None:
-        """Go to the next block."""
         return self._key(self._cursor.next())
 
     def _key(self, is_found: bool) -> bytes | None:  # noqa: FBT001  # what LMDB answers
@@ -111,7 +103,6 @@ class BlockCursor:
 
     @property
     def block(self) -> PostingsBlock:
-        """The block that it stands at."""
         return PostingsBlock(self._cursor.value())
 
 
@@ -163,10 +154,8 @@ def find(cursor: BlockCursor, term: bytes, ranges: "Ranges | None" = None) -> It
     """
     Find the postings of a term in a segment.
 
-    Args:
-        cursor: Of the segment.
-        term: The term.
-        ranges: Where ranges of documents begin and end, ascending: only these; blocks between them are passed over. None: all.
+    `ranges`: where ranges of documents begin and end, ascending: only these; blocks between them are passed over. None:
+    all.
     """
     at = 0
     while True:

@@ -100,11 +100,7 @@ def find_difference(
     """
     Compare the rows of a chat, whatever pages its messages lie on. Takes memory for a page of each.
 
-    Args:
-        live: The index that serves.
-        replayed: The replay of the log.
-        chat_no: The number of the chat.
-        take: Is told each page of the live index once it was compared.
+    `take`: is told each page of the live index once it was compared.
 
     Returns:
         The kind of the first row that differs, in words; None when none does.
@@ -245,10 +241,8 @@ class SearchCheck:
     What both have is a set of occurrences: a term, a message, a place in it; and what is known of each message. They are compared by
     the sum of a hash over each, which does not depend on their order, so neither side is held in memory.
 
-    Args:
-        tables, txn: Where the messages are.
-        sums: Of all chats, read from the search index before; messages that were written since are passed over.
-        terms: Hashes of terms, kept from one check to the next.
+    `sums`: of all chats, read from the search index before; messages that were written since are passed over. `terms`:
+    hashes of terms, kept from one check to the next.
     """
 
     def __init__(self, tables: Tables, txn: Transaction, sums: SearchSums, terms: TermHashes) -> None:

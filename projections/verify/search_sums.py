@@ -108,9 +108,6 @@ class SearchSums:
     """
     The sums of all chats in the search index of one transaction.
 
-    Args:
-        txn, tables: What is read.
-
     Raises:
         CorruptStateError: Rows cannot be read, or do not hang together.
     """

@@ -151,7 +151,6 @@ def moment(time_ms: int) -> bytes:
 
 
 def by_id(version_id: str, stream_no: int, line_no: int) -> bytes:
-    """A version in the list of all, by id."""
     return BY_ID + version_id.encode() + _END + rows.line_prefix(stream_no, line_no)
 
 

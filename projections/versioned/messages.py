@@ -232,7 +232,6 @@ class HeldMessages:
         return is_there and (time is None or row.created_at <= time)
 
     def _line(self, row: MessageRow) -> str:
-        """The line of a message."""
         raw = self._txn.get(
             number(self._need_no()) + rows.LINE_TEXT + rows.line_number(row.line_no), db=self._tables.versioned
         )
@@ -259,9 +258,7 @@ class MessageWriter(HeldMessages):
     """
     Keeps the messages of a value in a write transaction.
 
-    Args:
-        txn, tables: What is written.
-        value: The value, whose record and content are those after what was put. Its record counts its messages.
+    `value`: the value, whose record and content are those after what was put. Its record counts its messages.
     """
 
     def __init__(self, txn: Transaction, tables: Tables, value: IndexedVersioned) -> None:
@@ -296,10 +293,8 @@ class MessageWriter(HeldMessages):
         """
         Take in what is left after versions were removed, or all that was copied.
 
-        Args:
-            position: That of the event: the new number of the messages in the search index, where they are numbered anew.
-            earlier: All messages that there were.
-            is_forced: Whether they are numbered anew though the same ones are left.
+        `position`: that of the event: the new number of the messages in the search index, where they are numbered anew.
+        `is_forced`: whether they are numbered anew though the same ones are left.
         """
         listed = _Listed()
         for line in self.value.lines():
@@ -364,7 +359,6 @@ class MessageWriter(HeldMessages):
         self._put_row(to_number(raw), row)
 
     def add(self, key: bytes, row: MessageRow, held: HeldMessage) -> None:
-        """Take a message in."""
         record = self._need_record()
         ordinal, messages_no = record.message_count, record.messages_no
         self._put_row(ordinal, row)

@@ -42,10 +42,7 @@ def piece_to_store(content: Content, stored: Lookup, whole: Callable[[Content], 
     """
     Return a new piece as it is stored: whole, where it would come out of too many others.
 
-    Args:
-        content: As an event has it.
-        stored: The pieces that are stored.
-        whole: Puts a list together, or a leaf; see `elements_of` and `leaf_of`.
+    `whole`: puts a list together, or a leaf; see `elements_of` and `leaf_of`.
     """
     if not isinstance(content, Edited | ListNode) or not content.base:
         return StoredPiece(content)
@@ -95,11 +92,8 @@ def elements_of(
     """
     Return the digests of all elements of a list, one after the other.
 
-    Args:
-        node: The list as it is stored.
-        stored: The pieces that are stored.
-        where: Names its owner in errors, e.g. "thread 'trip'".
-        remembered: Lists that were put together before, by their digests.
+    `where`: names its owner in errors, e.g. "thread 'trip'". `remembered`: lists that were put together before, by their
+    digests.
 
     Raises:
         CorruptStateError: A list that it grew out of is missing, or there are too many.

@@ -107,7 +107,6 @@ class IndexedVersioned:
 
     @property
     def holds(self) -> tuple[LegalHold, ...]:
-        """The legal holds on the value."""
         return () if self.record is None else self.record.holds
 
     def mark(self, holds: Sequence[LegalHold]) -> list[Body]:
@@ -116,7 +115,6 @@ class IndexedVersioned:
 
     @property
     def read_from(self) -> tuple[Transaction, Tables]:
-        """The transaction and the tables that it is read from."""
         return self._txn, self._tables
 
     def pseudonym(self, version: int, slot: int) -> str | None:

@@ -87,7 +87,6 @@ def writes_key(prefix: bytes, version_id: str, task: bytes = b"") -> bytes:
 
 
 def task_key(task_id: str) -> bytes:
-    """A task as part of a key."""
     return blake2b(task_id.encode(), digest_size=_TASK_BYTES).digest()
 
 
@@ -165,7 +164,6 @@ def damaged() -> CorruptStateError:
 
 
 def version_row(key: bytes, record: VersionRecord) -> bytes:
-    """The row of a version, under that key."""
     uuid = b"" if record.parent is None else _uuid(record.parent)
     row = _Row(
         uuid,

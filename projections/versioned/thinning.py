@@ -152,10 +152,7 @@ def decide_take_out(state: IndexedVersioned, skeletons: Sequence[Skeleton], host
 
     Where that is much, these are the first events of it, and repeating it goes on.
 
-    Args:
-        state: The value.
-        skeletons: What stays of the versions.
-        hosts: All events of the value that have content which may go.
+    `hosts`: all events of the value that have content which may go.
     """
     left = _Left(state, skeletons)
     reached, lasting = left.reached()

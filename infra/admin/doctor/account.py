@@ -159,7 +159,6 @@ class Repair(Value, frozen=True, kw_only=True):
 
 
 def ranges_of(numbers: Iterable[int]) -> Ranges:
-    """Numbers as ranges."""
     ranges: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if ranges and ranges[-1][1] == number - 1:

@@ -83,7 +83,6 @@ class BitCorrection:
                 yield entry
 
     def block(self, file: Path) -> CorrectedBlock:
-        """Read one block."""
         raw, key, prefix = file.read_bytes(), block_key(self._stream, int(file.stem)), subject_prefix(self._stream)
         corrected: dict[int, CorrectedRecord] = {}
         tried: set[int] = set()

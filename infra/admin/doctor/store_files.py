@@ -55,7 +55,6 @@ class FileBlobs(Blobs):
             self._note(file)
 
     def get(self, digest: bytes, size: int) -> bytearray:
-        """Implement `Blobs.get`."""
         names = self._names(digest)
         if self._packer.keyring is None and self._secret is None:
             # What the names depend on was lost, so a ledger finds none of them.

@@ -171,7 +171,6 @@ class KeptViews:
             view.close()
 
     def close(self) -> None:
-        """Close all views; none is kept from then on."""
         with self._lock:
             self._is_closed = True
             closing = self._leave(list(self._kept))

@@ -70,7 +70,6 @@ class _PlannedBatch(NamedTuple):
 
     @property
     def queries(self) -> list[str]:
-        """The queries, each once."""
         return list(dict.fromkeys(op.query for op in self.reads.values() if isinstance(op, SearchOp) and op.query))
 
 

@@ -44,7 +44,6 @@ class ResourceName(NamedTuple):
 
 
 def uri_of(chat_id: str, part: Part | None = None, name: str = "") -> str:
-    """Return the URI of a chat, or of a part of one."""
     uri = SCHEME + quote(chat_id, safe="")
     return uri if part is None else f"{uri}/{part}/{quote(name, safe='')}"
 
@@ -191,7 +190,6 @@ def show_message(message: Message, *, each: int | None = None, versions: int = 1
 
 
 def show_chat(chat: Chat) -> Conversation:
-    """Return a conversation as an assistant reads it."""
     return Conversation(
         id=chat.id,
         uri=uri_of(chat.id),
@@ -206,7 +204,6 @@ def show_chat(chat: Chat) -> Conversation:
 
 
 def show_branch(branch: Branch) -> BranchInfo:
-    """Return a branch as an assistant reads it."""
     return BranchInfo(
         name=branch.name,
         uri=uri_of(branch.chat_id, "branches", branch.name),
@@ -217,7 +214,6 @@ def show_branch(branch: Branch) -> BranchInfo:
 
 
 def show_checkpoint(checkpoint: Checkpoint) -> CheckpointInfo:
-    """Return a checkpoint as an assistant reads it."""
     return CheckpointInfo(
         name=checkpoint.name,
         uri=uri_of(checkpoint.chat_id, "checkpoints", checkpoint.name),
@@ -227,7 +223,6 @@ def show_checkpoint(checkpoint: Checkpoint) -> CheckpointInfo:
 
 
 def show_member(member: Member) -> MemberInfo:
-    """Return a member as an assistant reads it."""
     return MemberInfo(user=member.user_id, role=member.role, added_at=iso(member.added_at))
 
 

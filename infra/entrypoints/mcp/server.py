@@ -359,7 +359,6 @@ class McpEndpoint:
 
 
 def mcp_paths(service: "Service", *, can_write: bool) -> list[BaseRoute]:
-    """Return the route of MCP."""
     endpoint = McpEndpoint(service, can_write=can_write)
     service.running.append(endpoint.running)
     return [Route(PATH, endpoint, methods=["POST"])]

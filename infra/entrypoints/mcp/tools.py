@@ -50,9 +50,7 @@ class Tool:
     Its first parameter is the ledger of the caller, the others are its arguments. Its docstring is the description that the
     assistant reads, its return annotation the form of the answer.
 
-    Args:
-        is_idempotent: Whether calling it again with the same arguments changes nothing more.
-        is_destructive: Whether it replaces something that was there.
+    `is_idempotent`: whether calling it again with the same arguments changes nothing more.
     """
 
     def __init__(

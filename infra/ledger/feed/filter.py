@@ -24,9 +24,7 @@ class HistoryFilter:
     """
     Lets through events by owner, type, actor and time; each when given. To be asked of every event, in order.
 
-    Args:
-        owners: Tells whose chat an event belongs to.
-        user_id, topics, actor, since, until: As in `Ledger.history`.
+    `user_id`, `topics`, `actor`, `since` and `until`: as in `Ledger.history`.
 
     Raises:
         InvalidValueError: A value breaks a rule, or there is no such topic.

@@ -85,11 +85,7 @@ def claim(log: LedgerLog, name: str, share: tuple[int, int], *, after: int | Non
     """
     Take a name: from now on the reader that used it before cannot keep positions any more.
 
-    Args:
-        log: Where the position is kept, and counts.
-        name: The name.
-        share: Which of its members.
-        after: Where a name begins that is new; with the first event of all when None.
+    `after`: where a name begins that is new; with the first event of all when None.
 
     Raises:
         InvalidValueError: The name is none, has members of other shares, or would begin beyond the end of the log.

@@ -44,12 +44,7 @@ class ReadState(msgspec.Struct, frozen=True):
 
 
 class StoredStates:
-    """
-    The states on a ledger, which is closed by who opened it.
-
-    Args:
-        ledger: Gives the ledger, whenever it is needed.
-    """
+    """The states on a ledger, which is closed by who opened it."""
 
     def __init__(self, ledger: Callable[[], Ledger]) -> None:
         self._ledger = ledger

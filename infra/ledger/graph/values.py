@@ -115,7 +115,6 @@ class StateStats(TypedDict):
 
 
 def state_version(record: VersionRecord) -> StateVersion:
-    """A version as it is answered."""
     return StateVersion(
         version=record.version,
         node=record.node,
@@ -128,7 +127,6 @@ def state_version(record: VersionRecord) -> StateVersion:
 
 
 def state_info(record: VersionedRecord) -> StateInfo:
-    """A state as it is listed."""
     user_id, conversation_id = parse_state_id(record.key)
     return StateInfo(
         id=record.key,

@@ -221,27 +221,22 @@ class UserStore(UserRefusals):
 
     @property
     def scratch(self) -> Scratch:
-        """Implement `StorePort.scratch`."""
         return self._whole.scratch
 
     @property
     def task_writes(self) -> TaskWriteBuffer:
-        """Implement `StorePort.task_writes`."""
         return self._whole.task_writes
 
     @property
     def live(self) -> LiveStreams:
-        """Implement `StorePort.live`."""
         return self._whole.live
 
     @property
     def redactor(self) -> Redactor | None:
-        """Implement `StorePort.redactor`."""
         return self._whole.redactor
 
     @property
     def meaning(self) -> Meaning:
-        """Implement `StorePort.meaning`."""
         return self._whole.meaning
 
     @contextlib.contextmanager

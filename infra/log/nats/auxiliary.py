@@ -28,14 +28,7 @@ ALL: Final = -1
 
 
 class AuxiliaryStream:
-    """
-    A stream beside that of the log, with a subject for each name.
-
-    Args:
-        client: The connection, which may serve others too.
-        stream: The name of the stream.
-        replicas: Of a stream that is created.
-    """
+    """A stream beside that of the log, with a subject for each name. `client`: the connection, which may serve others too."""
 
     per_subject: ClassVar[int] = ALL
     """Number of messages of each subject that the stream keeps."""
@@ -132,9 +125,7 @@ class KeyValue(AuxiliaryStream):
 
     The bucket is made with the first value. A key is written as it is where NATS allows that, as a token otherwise.
 
-    Args:
-        client, replicas: As for `AuxiliaryStream`.
-        bucket: The name of the bucket.
+    `client` and `replicas`: as for `AuxiliaryStream`.
     """
 
     per_subject: ClassVar[int] = 1
@@ -217,10 +208,8 @@ class JetStreamBlobStorage(AuxiliaryStream):
     """
     Implements `BlobStorage`.
 
-    Args:
-        client, stream, replicas: As for `AuxiliaryStream`.
-        log: The stream of the log, which is there when this one is not yet.
-        max_bytes: The largest message.
+    `client`, `stream` and `replicas`: as for `AuxiliaryStream`. `log`: the stream of the log, which is there when this one
+    is not yet.
     """
 
     def __init__(self, client: JetStreamClient, stream: str, *, log: str, replicas: int, max_bytes: int) -> None:

@@ -290,10 +290,7 @@ class JetStreamClient:
         """
         Repeat an operation that changes nothing, or the same each time, until it succeeds.
 
-        Args:
-            operation: Called with a transport and the end of the attempt.
-            deadline: The budget of all attempts.
-            doing: The operation, for error messages.
+        `operation`: called with a transport and the end of the attempt. `deadline`: the budget of all attempts.
 
         Raises:
             OperationalError: It did not succeed within the budget, or the server refused it.
@@ -343,10 +340,7 @@ def require_jetstream(connect: Callable[[], Endpoint], stream: str, *, timeout_s
     """
     Return as soon as one of the servers greets, and its JetStream says anything of a stream, also that there is none.
 
-    Args:
-        connect: Names the servers and the login.
-        stream: The name of the stream.
-        timeout_s: How long to wait for both together; a server that greets late gets half of it more.
+    `timeout_s`: how long to wait for both together; a server that greets late gets half of it more.
 
     Raises:
         LogUnavailableError: No server greets, or JetStream does not answer. Refusals are left to whoever opens the log.
@@ -381,9 +375,7 @@ def require_answer(endpoint: Endpoint, *, timeout_s: float = PATIENCE_S) -> None
     """
     Return as soon as one of the servers greets as NATS servers do. Nothing is sent, and nobody logs in.
 
-    Args:
-        endpoint: The servers.
-        timeout_s: How long to wait for all of them together.
+    `timeout_s`: how long to wait for all of them together.
 
     Raises:
         LogUnavailableError: None does. It says of each why, as far as that is known.

@@ -558,13 +558,11 @@ class JetStreamLog(EventLog):
             return self._stream_recorder.last_position() if interrupted == source else None
 
     def drop_partial(self) -> None:
-        """Implement `EventLog.drop_partial`."""
         with self.translated("the log"):
             self._stream_recorder.destroy()
             delete_stream(self._client, self._stream + REDACTED)
 
     def finish_restore(self) -> None:
-        """Implement `EventLog.finish_restore`."""
         with self.translated("the log"):
             finish_restore(self._client, self._stream)
 

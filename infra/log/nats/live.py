@@ -55,12 +55,7 @@ class JetStreamLiveStorage:
     Implements `LiveStorage`. What was purged from a stream in files stays in them; so a directory, where it is to be erased,
     has a stream of its own for each live stream, which is deleted whole. A stream in memory leaves nothing behind.
 
-    Args:
-        client: The connection.
-        stream: The name of the log's stream.
-        replicas: Of streams that are made.
-        is_shared: Whether one stream in memory serves all.
-        max_bytes: The largest message.
+    `is_shared`: whether one stream in memory serves all.
     """
 
     def __init__(self, client: JetStreamClient, stream: str, *, replicas: int, is_shared: bool, max_bytes: int) -> None:

@@ -37,11 +37,8 @@ class RewrittenRecords(AuxiliaryStream):
     The list of positions is kept. Whoever finds a hole on the log asks first whether the list has changed: what was rewritten is
     here before it is gone there, so a hole that was seen before the list was made, and is not in it, was erased.
 
-    Args:
-        client, replicas: As for `AuxiliaryStream`.
-        log: The stream of the log.
-        log_id: Its random id. A stream of another log is refused, since its records would fill holes of this one.
-        records: Of the log.
+    `client` and `replicas`: as for `AuxiliaryStream`. `log_id`: its random id. A stream of another log is refused, since
+    its records would fill holes of this one.
     """
 
     def __init__(self, client: JetStreamClient, log: str, *, log_id: str, replicas: int, records: Records) -> None:

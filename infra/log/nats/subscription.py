@@ -106,7 +106,6 @@ class PullConsumer(Pulled):
             await self._connection.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._name}", b"")
 
     def deliver(self, delivery: Delivery) -> None:
-        """Implement `Pulled.deliver`."""
         super().deliver(delivery)
         self._something.set()
 
@@ -146,11 +145,7 @@ class Prefetch:
     It survives restarts of the server and goes on above the last position it has seen; the log is the memory, nothing is
     acknowledged.
 
-    Args:
-        client, stream: Where the messages are.
-        after: The position.
-        subject: Only messages on this subject; on all when None.
-        doing: The task, for error messages.
+    `subject`: only messages on this subject; on all when None.
     """
 
     def __init__(

@@ -64,13 +64,7 @@ class Waiter:
 
 
 class StreamWatch:
-    """
-    Waiters for messages of a stream above positions, and what came.
-
-    Attributes:
-        floor: What comes is above this position.
-        news: What came, for a moment.
-    """
+    """Waiters for messages of a stream above positions, and what came. `floor`: what comes is above this position."""
 
     def __init__(self, client: JetStreamClient, stream: str, subject: str | None) -> None:
         self.client, self.stream, self.subject = client, stream, subject

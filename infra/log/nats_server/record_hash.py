@@ -30,13 +30,7 @@ _ZIPPER: Final = np.concatenate([_PAIR, _PAIR + 16]).astype(np.intp)
 
 
 def record_hashes(key: bytes, parts: Sequence[bytes]) -> Lanes:
-    """
-    Return the HighwayHash-64 of each input, in their order.
-
-    Args:
-        key: 32 bytes.
-        parts: The inputs, of any lengths.
-    """
+    """Return the HighwayHash-64 of each input, in their order. `key`: 32 bytes."""
     hashes = np.empty(len(parts), np.uint64)
     # The longest first: those that still have a packet are the first rows then, a slice without a copy.
     order = sorted(range(len(parts)), key=lambda index: -len(parts[index]))

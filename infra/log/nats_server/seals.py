@@ -137,9 +137,7 @@ class Sealer:
     """
     Seals the blocks of a store while its server runs, and all when that has ended.
 
-    Args:
-        directory: Of the store; this process owns it.
-        seals: What is sealed already.
+    `directory`: of the store; this process owns it.
     """
 
     def __init__(self, directory: DataDirectory, seals: Seals) -> None:

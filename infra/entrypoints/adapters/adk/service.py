@@ -42,10 +42,6 @@ from .events import (
     timestamp_of,
 )
 
-# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false, reportPrivateUsage=false
-# google-adk is not among the development dependencies, with some of which it conflicts.
-
-
 APP: Final = "adk_app"
 SESSION: Final = "adk_session"
 """Keys in the metadata of a chat that ADK has written to: the app, and the id of the session."""

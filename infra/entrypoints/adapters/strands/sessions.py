@@ -34,10 +34,6 @@ from ....ledger.history import Commit, History, MessageHistory, Told
 from ....ledger.ledger import Ledger
 from ..access import AdapterLedger, Closable, Source, joined, utc
 
-# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false
-# strands-agents is not among the development dependencies, with some of which it conflicts.
-
-
 _FIELDS: Final = frozenset(field.name for field in fields(SessionMessage))
 
 

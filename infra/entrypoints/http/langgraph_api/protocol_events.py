@@ -18,12 +18,7 @@ _LIFECYCLE: Final = {"completed": "completed", "waiting": "interrupted", "error"
 
 
 class ProtocolEvent(NamedTuple):
-    """
-    An event of the protocol.
-
-    Args:
-        method: Such as `values`, `messages`, `lifecycle` or `input.requested`.
-    """
+    """An event of the protocol. `method`: such as `values`, `messages`, `lifecycle` or `input.requested`."""
 
     method: str
     namespace: list[str]
@@ -75,7 +70,6 @@ def place_before(number: int) -> ThreadEventPlace:
 
 
 def envelope(run_id: str, place: ThreadEventPlace, part: int, event: ProtocolEvent, time_ms: int) -> dict[str, Any]:
-    """Return an event as it is sent."""
     return {
         "type": "event",
         "event_id": f"{run_id}:{place.number}.{part}",

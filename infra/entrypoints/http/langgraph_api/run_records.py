@@ -107,7 +107,6 @@ def reason(run: MessageRun) -> dict[str, str] | None:
 
 
 def failure(error: BaseException) -> dict[str, str]:
-    """Return an exception as clients read it."""
     return {"error": type(error).__name__, "message": str(error)}
 
 

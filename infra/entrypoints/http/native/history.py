@@ -140,7 +140,6 @@ class EventPage(Value, frozen=True):
 
 
 def log_event(recorded: Recorded) -> LogEvent:
-    """Return an event as it is answered."""
     return LogEvent(**recorded.to_dict())
 
 

@@ -46,7 +46,6 @@ class MessageBody(msgspec.Struct, forbid_unknown_fields=True):
     metadata: dict[str, Any] | None = None
 
     def new(self) -> NewMessage:
-        """Return the message as the ledger takes it."""
         return NewMessage(**msgspec.structs.asdict(self))
 
 

@@ -47,12 +47,7 @@ def replay_chats(
     Each chat's events are read by themselves, or, where that is less, the log is read once in order. What the index has
     already of a chat is not read again.
 
-    Args:
-        store: The store as it is now.
-        past: The index to replay into.
-        point: The point.
-        chats: The chats.
-        anchor: Called in the replay of one chat alone, after each part of its events, and before the last ones.
+    `anchor`: called in the replay of one chat alone, after each part of its events, and before the last ones.
 
     Raises:
         ChainIntegrityError: Events of a living chat are missing, repeated or altered.

@@ -157,9 +157,7 @@ class MissingChats(NamedTuple):
     """
     Chats that an as-of index lacks for a read.
 
-    Args:
-        to_replay: The chats to replay.
-        to_copy: The numbers of unchanged chats to copy, so that they are searched with the others.
+    `to_copy`: the numbers of unchanged chats to copy, so that they are searched with the others.
     """
 
     to_replay: list[ChatToReplay]

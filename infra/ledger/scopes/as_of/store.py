@@ -70,10 +70,8 @@ class AsOfStore(AsOfRefusals):
     A long chat is replayed from the nearest earlier point that `earlier` has it of: the index of that is copied, and carried on
     by the events in between. Its replay from the beginning leaves a few copies on the way (anchors), for points before this one.
 
-    Args:
-        source: The store as it is now, or what shows a part of it; asked for it every time, so that closing is noticed.
-        point: The as-of point.
-        earlier: Returns stores of the same ledger and user as of other points, which may be closed meanwhile.
+    `source`: the store as it is now, or what shows a part of it; asked for it every time, so that closing is noticed.
+    `earlier`: returns stores of the same ledger and user as of other points, which may be closed meanwhile.
 
     Attributes:
         is_closed: Whether it was closed.
