@@ -177,7 +177,7 @@ def _tell(settings: GlobalOptions, outcome: Round, sources: list[AgentFiles]) ->
                 print_text(f"{source.agent.name}  {count(counts['sessions'], 'session')}, {new or 'nothing new'}")
         if not outcome.counts:
             print_text("No transcripts of coding agents are here.")
-        _tell_deletions(sources)
+        _tell_deletions(outcome)
 
 
 def _counts(outcome: Round, agent: Agent) -> dict[str, int]:
@@ -209,11 +209,10 @@ def _tell_grown(outcome: Round) -> None:
     sys.stdout.flush()
 
 
-def _tell_deletions(sources: list[AgentFiles]) -> None:
+def _tell_deletions(outcome: Round) -> None:
     """Say how many sessions Claude Code is about to delete."""
-    oldest = time.time() - (_CLAUDE_DAYS - _SOON_DAYS) * _DAY_S
-    files = [file for source in sources if source.agent.name == "claude-code" for file in source.files()]
-    if old := sum(file.path.stat().st_mtime < oldest for file in files):
+    oldest = (time.time() - (_CLAUDE_DAYS - _SOON_DAYS) * _DAY_S) * 1e9
+    if old := sum(changed < oldest for changed in outcome.changed["claude-code"]):
         print_text(f"{count(old, 'session')} would be deleted by Claude Code within {_SOON_DAYS} days", "dim")
 
 

@@ -1,5 +1,7 @@
 """A coding agent: where it keeps its transcripts, how their lines are read, and how a conversation is written for it."""
 
+import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -111,6 +113,17 @@ class Agent(NamedTuple):
     settled: Settle | None = None
     rows: Rows | None = None
     exported: Callable[[Mapping[str, Any], Sequence[Any]], bytes] | None = None
+
+
+def names_in(folder: str | Path) -> tuple[list[str], set[str]]:
+    """Return the names in a folder, sorted, and those of folders among them; none where it cannot be read."""
+    names, folders = list[str](), set[str]()
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            names.append(entry.name)
+            if entry.is_dir():
+                folders.add(entry.name)
+    return sorted(names), folders
 
 
 def time_of(text: str | None) -> int | None:

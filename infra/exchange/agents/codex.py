@@ -1,6 +1,7 @@
 """Codex: one rollout file for each thread, whose lines follow one another; what is taken back is said by an event."""
 
 import contextlib
+import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -47,15 +48,25 @@ def _roots(environ: Mapping[str, str], home: Path) -> list[Path]:
 
 
 def _sessions(root: Path) -> Iterator[SessionFile]:
-    names = ("sessions/**/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl")
-    # Resuming writes a cold file back as a plain one, which is the newer of the two.
-    paths = [path for end in ("", ".zst") for name in names for path in sorted(root.glob(name + end))]
+    rollouts = [
+        f"{folder}/{name}"
+        for place in ("sessions", "archived_sessions")
+        for folder, folders, names in os.walk(root / place)
+        for name in _sorted_rollouts(folders, names)
+    ]
     seen: set[str] = set()
-    for path in paths:
-        thread = path.name.partition(".")[0][-_ID_CHARACTERS:]
+    # Resuming writes a cold file back as a plain one, which is the newer of the two.
+    for path in (path for end in (".jsonl", ".jsonl.zst") for path in rollouts if path.endswith(end)):
+        thread = path.rpartition("/")[2].partition(".")[0][-_ID_CHARACTERS:]
         if thread not in seen:
             seen.add(thread)
-            yield SessionFile(path, f"{NAME}/{thread}", {"session": thread})
+            yield SessionFile(Path(path), f"{NAME}/{thread}", {"session": thread})
+
+
+def _sorted_rollouts(folders: list[str], names: list[str]) -> list[str]:
+    """The rollouts among the names of a folder, in order; so are its folders, in place, as `os.walk` goes through them."""
+    folders.sort()
+    return sorted(name for name in names if name.startswith("rollout-"))
 
 
 def _described(value: Any) -> dict[str, str]:

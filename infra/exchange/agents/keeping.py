@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chatledger.domain.errors import InvalidValueError, PayloadTooLargeError
+from chatledger.projections.chat.pages import only_new_collected
 
 from ...ledger.ledger import Ledger
 from ...ledger.port import store_of
@@ -48,11 +49,13 @@ class Round(NamedTuple):
         counts: `(agent, what)`: `sessions`, `new`, `grown`, `lines`.
         problems: Lines that are kept as text.
         failures: Files that could not be read.
+        changed: When each file was changed, in ns since the epoch, by agent.
     """
 
     counts: Counter[tuple[str, str]]
     problems: list[str]
     failures: list[str]
+    changed: defaultdict[str, list[int]]
 
 
 class Keeper:
@@ -87,8 +90,11 @@ class Keeper:
 
     def once(self) -> Round:
         """Keep what is new in all files, with what their last lines say nothing of."""
-        with self._open_ledger() as ledger:
-            return self._keep(ledger, list(self._files()), at_end=True)
+        # Files are listed while the server of the ledger starts.
+        with ThreadPoolExecutor(1) as pool:
+            listing = pool.submit(lambda: list(self._files()))
+            with self._open_ledger() as ledger:
+                return self._keep(ledger, listing.result(), at_end=True)
 
     def watch(self, tell: Callable[[Round], None]) -> None:
         """Keep what is new for ever, and tell each time; until an exception, such as `KeyboardInterrupt`, ends it."""
@@ -159,24 +165,10 @@ class Keeper:
                     self._unlisted.append(str(error))
 
     def _keep(self, ledger: Ledger, files: Iterable[tuple[Agent, SessionFile]], *, at_end: bool) -> Round:
-        if self._places is None:
-            self._places = {chat.id: place for chat in ledger.list_chats() if (place := place_of(chat)) is not None}
-            # What somebody deleted does not come back as long as its agent has the file.
-            self._deleted = {receipt.id for receipt in ledger.erasures() if receipt.kind == "chat"}
-        outcome, changed = Round(Counter(), [], self._unlisted), list[tuple[Agent, SessionFile]]()
-        self._unlisted, changed_bytes = [], 0
-        for agent, file in files:
-            place = self._places.get(file.chat_id)
-            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: its chat stays
-                stamp = self._seen[file.path] = stamp_of(file.path)
-                # What grew shortly before the watcher began is live, too.
-                self._changed.setdefault(file.path, time.monotonic() - max(time.time() - stamp[1] / 1e9, 0))
-                if place is not None and is_seen(place, place_now(file, stamp)):
-                    outcome.counts[agent.name, "sessions"] += 1
-                elif file.chat_id not in self._deleted:
-                    changed.append((agent, file))
-                    if agent.rows is None:  # sessions of a database share a file
-                        changed_bytes += stamp[0] - (0 if place is None else min(place.offset, stamp[0]))
+        outcome = Round(Counter(), [], self._unlisted, defaultdict(list))
+        self._unlisted = []
+        with only_new_collected():
+            changed, changed_bytes = self._changed_files(ledger, files, outcome)
 
         def look(pair: tuple[Agent, SessionFile]) -> Kept | Exception:
             agent, file = pair
@@ -186,15 +178,38 @@ class Keeper:
             except (OSError, InvalidValueError, PayloadTooLargeError) as error:
                 return error
 
-        is_much = changed_bytes >= _MUCH_BYTES
         with ExitStack() as stack:
-            if is_much:
+            if changed_bytes >= _MUCH_BYTES:
                 stack.enter_context(store_of(ledger).search_later())
             # Commits of several threads go to the log and into the index together.
             pool = stack.enter_context(ThreadPoolExecutor(min(_THREADS, len(changed)) or 1))
             for (agent, file), looked_at in zip(changed, pool.map(look, changed), strict=True):
                 self._count(outcome, agent.name, file, looked_at)
         return outcome
+
+    def _changed_files(
+        self, ledger: Ledger, files: Iterable[tuple[Agent, SessionFile]], outcome: Round
+    ) -> tuple[list[tuple[Agent, SessionFile]], int]:
+        """The files that are to be read, and about how much is new in them, in bytes; the others are counted."""
+        if self._places is None:
+            self._places = {chat.id: place for chat in ledger.list_chats() if (place := place_of(chat)) is not None}
+            # What somebody deleted does not come back as long as its agent has the file.
+            self._deleted = {receipt.id for receipt in ledger.erasures() if receipt.kind == "chat"}
+        changed, changed_bytes = list[tuple[Agent, SessionFile]](), 0
+        for agent, file in files:
+            place = self._places.get(file.chat_id)
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: its chat stays
+                stamp = self._seen[file.path] = stamp_of(file.path)
+                outcome.changed[agent.name].append(stamp[1])
+                # What grew shortly before the watcher began is live, too.
+                self._changed.setdefault(file.path, time.monotonic() - max(time.time() - stamp[1] / 1e9, 0))
+                if place is not None and is_seen(place, place_now(file, stamp)):
+                    outcome.counts[agent.name, "sessions"] += 1
+                elif file.chat_id not in self._deleted:
+                    changed.append((agent, file))
+                    if agent.rows is None:  # sessions of a database share a file
+                        changed_bytes += stamp[0] - (0 if place is None else min(place.offset, stamp[0]))
+        return changed, changed_bytes
 
     def _count(self, outcome: Round, name: str, file: SessionFile, looked_at: Kept | Exception) -> None:
         if isinstance(looked_at, Exception):
