@@ -19,8 +19,6 @@ import chatledger
 from chatledger.infra.entrypoints.cli import cli
 from chatledger.infra.entrypoints.cli.app import VERBS
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "cli.md"
-
 
 def test_help_names_every_verb() -> None:
     for arguments in ((), ("--help",), ("-h",)):
@@ -53,10 +51,9 @@ def test_help_of_each_verb(verb: str) -> None:
     )
 
 
-def test_reference_page_is_the_generated_one() -> None:
-    page = PAGE.read_text(encoding="utf-8")
+def test_the_reference_page_has_every_verb() -> None:
+    page = command_line_page()
 
-    assert command_line_page() == page, "run `make docs`"
     assert all(f"\n## chatledger {verb}\n" in page for verb in VERBS)
 
 
