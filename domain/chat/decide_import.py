@@ -1,6 +1,6 @@
 """The decision to take a whole conversation in, of whose messages some are stored and the others are about to be."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import count, islice
 
@@ -25,7 +25,7 @@ from .events import (
 )
 from .history import annotation_events
 from .import_versions import Settled, original_id
-from .interchange import ImportedBranch, ImportedChat, ImportResult, draft_of
+from .interchange import ImportedBranch, ImportedChat, ImportedMessage, ImportResult, draft_of
 from .members import members_of_new
 from .runs import RUN_STATUSES, MessageRun
 from .state import ChatState, next_branch_number
@@ -38,20 +38,48 @@ class Lineage:
     """
     The ancestors of the messages of an import.
 
-    All questions together take time in proportion to the number of messages, however long the chains are.
+    All questions together take time in proportion to the number of messages, however long the chains are; where the import has
+    merges, each question that chains alone do not answer does.
     """
 
-    def __init__(self, state: ChatState, parents: KnownParents) -> None:
-        self._state, self._parents = state, parents
+    def __init__(self, state: ChatState, messages: Iterable[ImportedMessage]) -> None:
+        self._state = state
+        self._parents: KnownParents = {}
+        self._merged: dict[str, tuple[str, ...]] = {}
+        for message in messages:
+            self._parents[message.id] = message.parent_id
+            if message.merged_from:
+                self._merged[message.id] = message.merged_from
         self._stored: dict[str | None, str | None] = {}
 
     def descends(self, message_id: str, ancestor_id: str) -> bool:
-        """Whether a message of the import is another one, or follows it."""
+        """Whether a message of the import is another one, or follows it, by what was merged too."""
         if not self._state.has_message(ancestor_id):
             start, end = self._spans.get(ancestor_id, (0, 0))
-            return start <= self._spans[message_id][0] < end
+            if start <= self._spans[message_id][0] < end:
+                return True
+            return ancestor_id in self._merged_into(message_id)[0]
         at = self._nearest_stored(message_id)
-        return at is not None and self._state.is_ancestor(ancestor_id, at)
+        if at is not None and self._state.is_ancestor(ancestor_id, at):
+            return True
+        stored = self._merged_into(message_id)[1] if self._merged else [at]
+        return any(end is not None and self._state.merge_base(end, ancestor_id) == ancestor_id for end in stored)
+
+    def _merged_into(self, message_id: str) -> tuple[set[str], set[str]]:
+        """A message with those before it by all parents: those that are not stored, and the stored ones that come first."""
+        new: set[str] = set()
+        stored: set[str] = set()
+        above: list[str | None] = [message_id]
+        while above:
+            at = above.pop()
+            if at is None or at in new:
+                continue
+            if self._state.has_message(at):
+                stored.add(at)
+            else:
+                new.add(at)
+                above += self._parents.get(at), *self._merged.get(at, ())
+        return new, stored
 
     def _nearest_stored(self, message_id: str) -> str | None:
         # What was walked is remembered for each message on the way, so that long chains are walked once.
@@ -59,7 +87,7 @@ class Lineage:
         at: str | None = message_id
         while at is not None and at not in self._stored and not self._state.has_message(at):
             path.append(at)
-            at = self._parents[at]
+            at = self._parents.get(at)
         nearest = self._stored.get(at, at)
         self._stored.update(dict.fromkeys(path, nearest))
         return nearest
@@ -184,7 +212,7 @@ def _pointers(
     """Yield the missing branches, checkpoints, annotations and runs."""
     chat = settled.chat
     is_new = state.record is None
-    lineage = Lineage(state, parents)
+    lineage = Lineage(state, chat.messages)
     numbers = count(next_branch_number(state))
     # The active branch comes first, so that it is active also when the rest waits for another commit.
     for number, branch in enumerate(sorted(chat.branches, key=_is_passive), first):

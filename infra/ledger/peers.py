@@ -1,13 +1,14 @@
 """Ledgers as the two ends of a pull: what is asked of the one that gives, what of the one that takes, and an open ledger as either."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, count
 from typing import IO, Any, Final, Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from chatledger.domain.chat.decide_import import Lineage
 from chatledger.domain.chat.events import (
     ContentRedacted,
     MessagesAnnotated,
@@ -388,27 +389,20 @@ def _heads_in(snapshot: LedgerSnapshot, chat_ids: Iterable[str]) -> dict[str, tu
 
 def _branches_of(ours: IndexedChat, theirs: ImportedChat, name: str) -> tuple[ImportedBranch, ...]:
     """Return the branches of a chat that say here what the other ledger goes on with, under the names that they get here."""
-    parents = {message.id: message.parent_id for message in theirs.messages}
-    heads = [branch.head_message_id for branch in ours.branches() if branch.head_message_id is not None]
+    lineage = Lineage(ours, theirs.messages)
+    reached = ours.chains.merged_heads(at for _, _, at in ours.branch_places() if at is not None)
     branches: list[ImportedBranch] = []
     for branch in theirs.branches:
         head = branch.head_message_id
-        if head is None or (ours.has_message(head) and any(ours.is_ancestor(head, at) for at in heads)):
+        place = None if head is None else ours.place(head)
+        if head is None or (place is not None and any(ours.chains.is_ancestor(place, end) for end in reached)):
             continue
-        fits = _goes_on_from(ours, parents, head)
         numbered = (f"{name}/{branch.name}-{number}" for number in count(2))
         taken = {each.name for each in branches}
         for free in chain([branch.name, f"{name}/{branch.name}"], numbered):
             existing = ours.branch(free)
-            if free not in taken and (existing is None or fits(existing.head_message_id)):
+            end = None if existing is None else existing.head_message_id
+            if free not in taken and (end is None or lineage.descends(head, end)):
                 branches.append(msgspec.structs.replace(branch, name=free, id=None, is_active=False))
                 break
     return tuple(branches)
-
-
-def _goes_on_from(ours: IndexedChat, parents: Mapping[str, str | None], head: str) -> Callable[[str | None], bool]:
-    """Return what says whether a head of a chat is among those that another one goes on from, whose messages are not all here."""
-    at: str | None = head
-    while at is not None and not ours.has_message(at):
-        at = parents.get(at)
-    return lambda end: end is None or (at is not None and ours.is_ancestor(end, at))

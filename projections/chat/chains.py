@@ -8,7 +8,7 @@ random-access stack"), so ancestors are found in O(log forks), and depth is the 
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -247,6 +247,14 @@ class Chains:
                         if meeting is not None and (at := self.ordinal(meeting)) > number:
                             newest, number = meeting, at
         return newest
+
+    def merged_heads(self, heads: Iterable[Place]) -> list[Place]:
+        """Return heads, and those of all that was merged into their chains: what comes before a head is on the chain of one of them."""
+        reached = list(heads)
+        for _, place, parents in self.merges():
+            if any(self.is_ancestor(place, head) for head in reached):
+                reached.extend(parents)
+        return reached
 
     def merges(self) -> Iterator[tuple[int, Place, list[Place]]]:
         """Yield the messages that merge others, newest first: the number in log order, the place, and those of the further parents."""

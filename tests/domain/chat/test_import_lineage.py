@@ -19,32 +19,41 @@ trees = st.integers(1, 12).flatmap(
 
 
 @settings(max_examples=examples(100))
-@given(tree=trees, data=st.data())
-def test_answers_are_those_of_a_walk(tree: tuple[int | None, ...], data: st.DataObject) -> None:
+@given(tree=trees, is_merged=st.booleans(), data=st.data())
+def test_answers_are_those_of_a_walk(tree: tuple[int | None, ...], data: st.DataObject, *, is_merged: bool) -> None:
     """
-    Whichever messages are stored already: a message descends from those that one meets on the way to its root.
+    Whichever messages are stored already: a message descends from those that one meets on the way to its roots, by all parents.
 
     Those that are stored may be missing in the import, and what is nowhere is above nothing.
     """
-    parents = {f"m{at}": None if parent is None else f"m{parent}" for at, parent in enumerate(tree)}
+    above: dict[str, tuple[str, ...]] = {}
+    for at, parent in enumerate(tree):
+        others = data.draw(st.sets(st.integers(0, at - 1), max_size=2)) - {parent} if at and is_merged else ()
+        above[f"m{at}"] = ("" if parent is None else f"m{parent}", *(f"m{other}" for other in others))
     stored: set[str] = set()
-    known = dict(parents)
-    for message_id, parent_id in parents.items():
-        if (parent_id is None or parent_id in stored) and data.draw(st.booleans()):
+    known = list(above)
+    for message_id, parents in above.items():
+        if stored.issuperset(filter(None, parents)) and data.draw(st.booleans()):
             stored.add(message_id)
             if data.draw(st.booleans()):
-                del known[message_id]
+                known.remove(message_id)
     story = Story().chain()
-    story.add(*(user(one, parent_id=parents[one]) for one in parents if one in stored))
-    lineage = Lineage(story.chat(), known)
+    imported = [
+        ImportedMessage(id=one, parent_id=above[one][0] or None, merged_from=above[one][1:], name="user", data=1)
+        for one in above
+    ]
+    story.add(
+        *(user(one.id, parent_id=one.parent_id, merged_from=one.merged_from) for one in imported if one.id in stored)
+    )
+    lineage = Lineage(story.chat(), [one for one in imported if one.id in known])
 
     for message_id in known:
-        above: set[str | None] = set()
-        at: str | None = message_id
-        while at is not None:
-            above.add(at)
-            at = parents[at]
-        assert [one in above for one in parents] == [lineage.descends(message_id, one) for one in parents]
+        before: set[str] = set()
+        ways = [message_id]
+        while ways:
+            before.add(one := ways.pop())
+            ways += filter(None, above[one])
+        assert [one in before for one in above] == [lineage.descends(message_id, one) for one in above]
         assert not lineage.descends(message_id, "nowhere")
 
 

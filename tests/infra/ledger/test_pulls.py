@@ -124,6 +124,30 @@ def test_a_branch_that_only_the_other_went_on_with_moves_on(laptop: Ledger, offi
     assert laptop.export_chat("trip").title == "Porto", "what is here stays"
 
 
+def test_what_the_other_merged_with_its_own_is_gone_on_with(laptop: Ledger, office: Ledger) -> None:
+    """The other's branch came as another one, as chains follow first parents, and the merge had to be done here again."""
+    laptop.append("trip", [user("By train?", id="l1")])
+    office.append("trip", [user("By plane?", id="o1")])
+    office.pull(laptop, name="laptop")
+    merged = office.merge("trip", "laptop/main", summary="By train, then.").messages[-1].id
+    office.append("trip", [user("When?", id="o2")])
+    (chat,) = laptop.pull(office, name="office").chats
+    assert (chat.outcome, chat.branches) == ("merged", ("main",))
+    assert heads(laptop) == {"main": "o2"}
+    assert message_of(laptop, merged).merged_from == ("l1",)
+    assert (office.pull(laptop, name="laptop").chats, laptop.pull(office, name="office").chats) == ((), ())
+    assert what_is_told(laptop, "trip") == what_is_told(office, "trip")
+
+    office.append("trip", [user("In May.", id="o3")])
+    laptop.append("trip", [user("In June.", id="l2")])
+    laptop.pull(office, name="office")
+    laptop.merge("trip", "office/main", how="rebase")
+    office.pull(laptop, name="laptop")
+    assert heads(office)["main"] == heads(laptop)["main"], "also where only the tail travels, with the merge in it"
+    for ledger in (laptop, office):
+        ledger.verify()
+
+
 def test_a_branch_that_was_set_back_after_it_came_keeps_both_ends(laptop: Ledger, office: Ledger) -> None:
     office.append("trip", [user("o", id="o1")])
     laptop.append("trip", [user("l", id="l1")])
@@ -417,7 +441,7 @@ LEDGERS = ("a", "b", "c")
 steps = st.lists(
     st.tuples(
         st.sampled_from(LEDGERS),
-        st.sampled_from(["append", "append", "fork", "rewind", "redact", "title", "pull", "pull", "delete"]),
+        st.sampled_from(["append", "append", "fork", "rewind", "redact", "title", "pull", "pull", "merge", "delete"]),
         st.integers(0, 9),
     ),
     max_size=14,
@@ -465,6 +489,14 @@ def edit(ledgers: dict[str, Ledger], name: str, step: str, number: int, numbers:
         ledger.append("x", [user("fork", id=f"{branch}-m")], branch=branch)
     elif step == "rewind":
         ledger.move_head("x", "main", nodes[number % len(nodes)].id, expected=ANY)
+    elif step == "merge":
+        into, *others = sorted(heads(ledger, "x"))
+        if others:
+            source = others[number % len(others)]
+            if number % 2:
+                ledger.merge("x", source, into, how="rebase")
+            else:
+                ledger.merge("x", source, into, summary="in short")
     elif step == "redact":
         ledger.redact(nodes[number % len(nodes)].id)
     elif step == "title":
@@ -473,21 +505,22 @@ def edit(ledgers: dict[str, Ledger], name: str, step: str, number: int, numbers:
         ledger.delete_chat("x")
 
 
-def what_is_told(ledger: Ledger) -> Any:
+def what_is_told(ledger: Ledger, chat_id: str = "x") -> Any:
     """The messages of a chat, and the ends of its branches that no other branch goes on from."""
-    graph = ledger.graph("x")
-    parents = {node.id: node.parent_id for node in graph.nodes}
-    inner: set[str | None] = set()
+    graph = ledger.graph(chat_id)
+    parents = {node.id: [node.parent_id, *node.merged_from] for node in graph.nodes}
     ends = {branch.head_message_id for branch in graph.branches}
-    for end in ends:
-        at = None if end is None else parents[end]
-        while at is not None:
+    inner: set[str | None] = set()
+    above = [parent for end in ends if end is not None for parent in parents[end]]
+    while above:
+        at = above.pop()
+        if at is not None and at not in inner:
             inner.add(at)
-            at = parents[at]
+            above += parents[at]
     said = (
         {}
-        if ledger.get_chat("x") is None
-        else {each.id: (each.parent_id, each.data) for each in ledger.export_chat("x").messages}
+        if ledger.get_chat(chat_id) is None
+        else {each.id: (each.parent_id, each.merged_from, each.data) for each in ledger.export_chat(chat_id).messages}
     )
     return said, ends - inner
 
