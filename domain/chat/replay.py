@@ -1,8 +1,9 @@
 """Chats replayed from their events in memory: the plain way to read a log, and a check of the index."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from itertools import islice
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -12,7 +13,48 @@ from .events import ContentRedacted, Recorded
 from .fork import bases_of
 from .members import role_in
 from .runs import MessageRun, RegenerationRecord
-from .state import BranchRecord, ChatChanges, ChatProfile, ChatRecord, Role, Tombstone, by_seen, describe_chat, evolve
+from .state import (
+    BranchRecord,
+    ChatChanges,
+    ChatProfile,
+    ChatRecord,
+    ChatState,
+    Role,
+    Tombstone,
+    by_seen,
+    describe_chat,
+    evolve,
+)
+
+V = TypeVar("V")
+
+
+class _Recalled(MutableMapping[str, V]):
+    """Values by keys, of which those that were not set are asked for."""
+
+    def __init__(self, ask: Callable[[str], V | None]) -> None:
+        self._ask = ask
+        self._known: dict[str, V | None] = {}
+
+    def __getitem__(self, key: str) -> V:
+        if key not in self._known:
+            self._known[key] = self._ask(key)
+        value = self._known[key]
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: str, value: V) -> None:
+        self._known[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        self._known[key] = None
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key, value in self._known.items() if value is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class ReplayedChat:
@@ -30,17 +72,36 @@ class ReplayedChat:
         self.record: ChatRecord | None = None
         self.profile: ChatProfile | None = None
         self.tombstone: Tombstone | None = None
-        self._branches: dict[str, BranchRecord] = {}
+        self._branches: MutableMapping[str, BranchRecord] = {}
         self._names: Counter[str] = Counter()
         self._renamed: set[str] = set()
-        self._checkpoints: dict[str, Checkpoint] = {}
+        self._checkpoints: MutableMapping[str, Checkpoint] = {}
         self._members: dict[str, Member] = {}
-        self._messages: dict[str, Message] = {}
-        self._depths: dict[str, int] = {}
-        self._runs: dict[str, MessageRun] = {}
-        self._regenerations: dict[str, RegenerationRecord] = {}
+        self._messages: MutableMapping[str, Message] = {}
+        self._depths: MutableMapping[str, int] = {}
+        self._runs: MutableMapping[str, MessageRun] = {}
+        self._regenerations: MutableMapping[str, RegenerationRecord] = {}
         for recorded in events:
             self.apply(recorded)
+
+    @classmethod
+    def after(cls, state: ChatState) -> Self:
+        """Return a chat to which further events are applied; it asks `state` for what is older, one by one, and lists only what it asked for."""
+        chat = cls(state.chat_id)
+        chat.record, chat.profile, chat.tombstone = state.record, state.profile, state.tombstone
+        records = (state.branch_record(branch.name) for branch in state.branches_seen())
+        chat._branches = {record.name: record for record in records if record is not None}
+        chat._members = {member.user_id: member for member in state.members()}
+        chat._checkpoints = _Recalled(state.checkpoint)
+
+        def message(message_id: str) -> Message | None:
+            stored = state.message(message_id)
+            return None if stored is None else msgspec.structs.replace(stored, annotation=state.annotation(message_id))
+
+        chat._messages = _Recalled(message)
+        chat._depths = _Recalled(lambda message_id: state.depth(message_id) if state.has_message(message_id) else None)
+        chat._runs, chat._regenerations = _Recalled(state.run), _Recalled(state.regeneration)
+        return chat
 
     @property
     def stream_id(self) -> str:
@@ -250,7 +311,7 @@ class ReplayedChat:
         """The newest message that is `a` or comes before it, and is `b` or comes before it; of the chain of `a` on request."""
         before_a = {message.id for message in self._upwards(a)} if is_on_chain else self._all_before(a)
         shared = before_a & self._all_before(b)
-        return next((message_id for message_id in reversed(self._messages) if message_id in shared), None)
+        return next((message_id for message_id in reversed([*self._messages]) if message_id in shared), None)
 
     def _all_before(self, message_id: str) -> set[str]:
         """A message and all before it, on the chains of what was merged too."""

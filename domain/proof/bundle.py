@@ -10,7 +10,7 @@ The events of a chat follow each other, and so do the chats, in the order of the
 of which an event of the chat says so; and what whoever made the bundle withheld, of which nothing does.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import starmap
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
@@ -285,13 +285,15 @@ class _Fold:
 
 
 def check_bundle_frames(
-    frames: Iterable[Frame], bases: Mapping[str, ReplayedChat] = MappingProxyType({})
+    frames: Iterable[Frame],
+    bases: Mapping[str, ReplayedChat] = MappingProxyType({}),
+    keep: Callable[[EncodedEvent], object] = lambda _: None,
 ) -> BundleReport:
     """
     Check a bundle by its frames, and return what it holds. The signature of its anchor is not checked by this.
 
     Of a chat that begins here, all is checked that `verify` checks in a ledger. Of one that goes on, what its events say of branches
-    and messages only with the chat as it was before, in `bases`; the chats there are those after the bundle then.
+    and messages only with the chat as it was before, in `bases`. `keep` is called with each event.
 
     Raises:
         InvalidValueError: It does not hold; the first thing that is wrong is named.
@@ -308,6 +310,7 @@ def check_bundle_frames(
             chats += [] if fold is None else [fold.end()]
             fold, at = _Fold(entry, anchor, bases.get(entry.chat_id)), entry
         fold.take(position, encoded)
+        keep(encoded)
         body = encoded.event.body
         for message in body.messages if isinstance(body, MessagesAppended) else ():
             # Within a chat its replay tells; a ledger has each id once, whatever the chat.

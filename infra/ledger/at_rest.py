@@ -125,5 +125,5 @@ class StoreAtRest:
     catch_up = passed_on(WholeStore.catch_up, _opened)
     page = passed_on(WholeStore.page, _opened)
     events = passed_on(WholeStore.events, _opened)
-    event_bytes = passed_on(WholeStore.event_bytes, _opened)
+    bytes_at = passed_on(WholeStore.bytes_at, _opened)
     whole = passed_on(WholeStore.whole, _opened)

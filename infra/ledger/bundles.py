@@ -2,10 +2,10 @@
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import IO, Final
 
 from chatledger.domain.chat.events import ChatDeleted, MessagesAppended
@@ -51,6 +51,7 @@ from chatledger.projections.log.stream_trees import StreamTree
 
 from ..operating_system import private
 from ..store.commands import ChatsToRead
+from .port import LedgerSnapshot
 from .proof import PemSource, ProofMethods, check_signature, load_public_key, tree_of
 
 _LENGTH_BYTES: Final = 4
@@ -59,7 +60,9 @@ _MOST_BYTES: Final = MAX_MESSAGE_BYTES + 1024 * 1024
 REFUSALS: Final = (AccessDeniedError, AlreadyExistsError, HeldError, MessageNotFoundError, PayloadTooLargeError)
 """Errors that are about one chat: the others go on."""
 _TOGETHER: Final = 64
-"""So many events are written in one step, with the rest of their commit."""
+"""So many events are read or written in one step, with the rest of their commit, and so many chats are written together."""
+_KEPT_BYTES: Final = 16 * 1024 * 1024
+"""Events that are larger together are not kept in memory."""
 
 
 class AdoptedChat(Value, frozen=True, kw_only=True):
@@ -223,7 +226,8 @@ class BundleMethods(ProofMethods):
                 before = min(known, tree.size)
             count = tree.size - before
             while most is not None and most < count:
-                state = self._store.event_bytes(tree.entry(before + most - 1).position)
+                position = tree.entry(before + most - 1).position
+                state = self._store.bytes_at([position]).get(position)
                 rest = 0 if state is None else place_of_event(state).rest
                 if not rest:
                     count = most
@@ -254,17 +258,25 @@ class BundleMethods(ProofMethods):
         self, entries: Sequence[ChatEntry], anchor: Anchor | None, redact: Callable[[Message], bool] | None
     ) -> Iterator[Frame]:
         yield manifest_frame(entries, anchor)
+        places = self._places(entries)
+        while some := list(islice(places, _TOGETHER)):
+            # Not inside a snapshot: of a ledger at rest the index is closed before its log is opened.
+            states = self._store.bytes_at(sorted(position for _, position in some))
+            for chat_id, position in some:
+                yield from self._event_frames(chat_id, position, states.pop(position, None), redact)
+
+    def _places(self, entries: Sequence[ChatEntry]) -> Iterator[tuple[str, int]]:
+        """The chat and the position of each event."""
         for entry in entries:
             end = entry.before + entry.count
             for start in range(entry.before, end, _TOGETHER):
                 with self._living(entry.chat_id) as (_, tree):
                     positions = [tree.entry(number).position for number in range(start, min(start + _TOGETHER, end))]
-                for position in positions:
-                    yield from self._event_frames(entry.chat_id, position, redact)
+                yield from ((entry.chat_id, position) for position in positions)
 
-    def _event_frames(self, chat_id: str, position: int, redact: Callable[[Message], bool] | None) -> Iterator[Frame]:
-        # Not inside a snapshot: of a ledger at rest the index is closed before its log is opened.
-        state = self._store.event_bytes(position)
+    def _event_frames(
+        self, chat_id: str, position: int, state: bytes | None, redact: Callable[[Message], bool] | None
+    ) -> Iterator[Frame]:
         if state is None:
             raise ChatNotFoundError(chat_id)
         topic = PREFIX + place_of_event(state).topic
@@ -317,7 +329,7 @@ class BundleMethods(ProofMethods):
             UnsupportedFormatError: A newer chatledger wrote it.
             LogUnavailableError: The log did not answer; repeat the call.
 
-        Costs reading the file three times; for a file made with `since` also reading what its chats had before.
+        Costs reading the file, three times where it is large.
         """
         self._store.whole("import_bundle")
         with _opened(file) as stream:
@@ -329,7 +341,6 @@ class BundleMethods(ProofMethods):
         public_key: PemSource | None = None,
         *,
         refused: dict[str, ChatledgerError] | None = None,
-        bases: dict[str, ReplayedChat] | None = None,
     ) -> tuple[list[AdoptedChat], BundleReport]:
         """
         Check a bundle, and write what is new of it.
@@ -338,7 +349,6 @@ class BundleMethods(ProofMethods):
             stream: The bundle, which is read several times.
             public_key: See `import_bundle`.
             refused: Gets the chats that cannot be taken in, and why; without it the first of them is an error, and nothing is written.
-            bases: Chats as an earlier bundle left them, which saves replaying them; gets those as they are then.
         """
         store = self._store
         if store.redactor is not None:
@@ -349,49 +359,50 @@ class BundleMethods(ProofMethods):
             raise InvalidValueError(msg)
         entries, _ = read_manifest(_frames(stream))
         stream.seek(0)
-        chats = {entry.chat_id: self._base(entry, bases or {}) for entry in entries}
-        report = check_bundle_frames(_frames(stream), chats)
+        kept = _Kept()
+        with store.snapshot(ChatsToRead(are_all=True)) as snapshot:
+            chats = {entry.chat_id: self._base(snapshot, entry) for entry in entries}
+            report = check_bundle_frames(_frames(stream), chats, kept.keep)
         _check_signer(report.anchor, public_key)
         report.check_whole()
-        added = self._added(_events(stream), refused)
-        for chat_id, chat_events in groupby(_events(stream), _chat_of):
-            try:
-                for batch in _batches(chat_events) if added[chat_id] else ():
-                    store.adopt(CHATS, chat_id, partial(_following, batch))
-            except REFUSALS as error:
-                if refused is None:
-                    raise
-                refused[chat_id] = error
+        added = self._added(kept.events(stream), refused)
+        self._adopt((each for each in kept.events(stream) if added[_chat_of(each)]), refused)
         store.erase_deleted()  # what the events that come say was deleted or redacted, and was here
-        if bases is not None:
-            bases.clear()
-            bases |= chats
         adopted = [
             AdoptedChat(chat_id=chat_id, added=count or 0, is_deleted=count is None) for chat_id, count in added.items()
         ]
         return adopted, report
 
-    def _base(self, entry: ChatEntry, bases: Mapping[str, ReplayedChat]) -> ReplayedChat:
+    def _adopt(self, events: Iterator[EncodedEvent], refused: dict[str, ChatledgerError] | None) -> None:
+        """Write the events of many chats together, and those of one in batches, one after another."""
+        together: dict[str, list[EncodedEvent]] = {}
+        batches = ((chat_id, batch) for chat_id, each in groupby(events, _chat_of) for batch in _batches(each))
+        for chat_id, batch in chain(batches, [("", [])]):
+            if not batch or chat_id in together or len(together) == _TOGETHER:
+                begun = self._store.adopt(CHATS, [(each, partial(_following, its)) for each, its in together.items()])
+                errors = {each: error for each, wait in zip(together, begun, strict=True) if (error := _error_of(wait))}
+                if errors and refused is None:
+                    raise next(iter(errors.values()))
+                if refused is not None:
+                    refused |= errors
+                together.clear()
+            if not refused or chat_id not in refused:
+                together[chat_id] = batch
+
+    def _base(self, snapshot: LedgerSnapshot, entry: ChatEntry) -> ReplayedChat:
         """The chat as it was before the events of a bundle, as far as it is here."""
         chat = ReplayedChat(entry.chat_id)
         if entry.before:
-            with self._store.snapshot(ChatsToRead(entry.chat_id)) as snapshot:
-                record = snapshot.chat(entry.chat_id).record
-            earlier = bases.get(entry.chat_id)
-            if (
-                record is not None
-                and earlier is not None
-                and earlier.record is not None
-                and record.head.size == entry.before
-                and earlier.record.head.hash == record.head.hash
-            ):
-                return earlier
+            state = snapshot.chat(entry.chat_id)
+            record = state.record
             if record is None or record.head.size < entry.before:
                 msg = (
                     f"the bundle has chat {entry.chat_id!r} from its event {entry.before + 1:,} on, and this ledger does not have "
                     "those before; take in one with them first, made without since"
                 )
                 raise InvalidValueError(msg)
+            if record.head.size == entry.before:
+                return ReplayedChat.after(state)
             events = self._store.events(record.first_position - 1, stream_id=entry.chat_id)
             for recorded in islice(events, entry.before):
                 chat.apply(recorded)
@@ -433,12 +444,39 @@ class BundleMethods(ProofMethods):
         return added
 
 
-def _events(stream: IO[bytes]) -> Iterator[EncodedEvent]:
-    stream.seek(0)
-    frames = _frames(stream)
-    entries, _ = read_manifest(frames)
-    for _, _, encoded in read_events(frames, entries):
-        yield encoded
+class _Kept:
+    """The events of a bundle that were checked: in memory, or read again where they are many."""
+
+    def __init__(self) -> None:
+        self._events: list[EncodedEvent] = []
+        self._left = _KEPT_BYTES
+
+    def keep(self, encoded: EncodedEvent) -> None:
+        self._left -= len(encoded.state) + sum(len(large.data) for large in encoded.large)
+        if self._left < 0:
+            self._events.clear()
+        else:
+            self._events.append(encoded)
+
+    def events(self, stream: IO[bytes]) -> Iterator[EncodedEvent]:
+        """Yield all of them, in order."""
+        if self._left >= 0:
+            yield from self._events
+            return
+        stream.seek(0)
+        frames = _frames(stream)
+        entries, _ = read_manifest(frames)
+        for _, _, encoded in read_events(frames, entries):
+            yield encoded
+
+
+def _error_of(wait: Callable[[], object]) -> ChatledgerError | None:
+    """Wait, and return what is about one chat only."""
+    try:
+        wait()
+    except REFUSALS as error:
+        return error
+    return None
 
 
 def _batches(events: Iterator[EncodedEvent]) -> Iterator[list[EncodedEvent]]:

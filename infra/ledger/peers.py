@@ -1,7 +1,7 @@
 """Ledgers as the two ends of a pull: what is asked of the one that gives, what of the one that takes, and an open ledger as either."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, count
 from typing import IO, Any, Final, Literal, Protocol, runtime_checkable
@@ -18,7 +18,6 @@ from chatledger.domain.chat.events import (
 )
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportResult
 from chatledger.domain.chat.redaction import redaction_in
-from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.chat.state import Tombstone, stream_head
 from chatledger.domain.errors import (
     ChatledgerError,
@@ -32,7 +31,7 @@ from chatledger.domain.limits import sought_id
 from chatledger.domain.proof.bundle import ChatEntry
 from chatledger.domain.values import RedactionCause
 from chatledger.domain.wire import Value
-from chatledger.projections.chat.reader import IndexedChat, chat_at
+from chatledger.projections.chat.reader import IndexedChat, read_heads
 
 from ..log.envelope import acting, clock_ms
 from ..store.commands import ChatsToRead
@@ -40,7 +39,7 @@ from .bundles import REFUSALS, BundleMethods
 from .chats import ChatMethods
 from .holds import HoldMethods, take_holds
 from .interchange import InterchangeMethods, Tail, exported_tail
-from .port import LedgerSnapshot, store_of
+from .port import store_of
 from .proof import tree_of
 from .redactions import redact_messages
 
@@ -214,7 +213,6 @@ class LedgerPeer:
     def __init__(self, ledger: TravelMethods) -> None:
         self._ledger = ledger
         self._store = store_of(ledger)
-        self._bases: dict[str, ReplayedChat] = {}
 
     @property
     def identity(self) -> str:
@@ -230,12 +228,13 @@ class LedgerPeer:
         """Return the version and the hash of the last event of each chat, or of some."""
         if chat_ids is None:
             with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
-                named = (chat_at(snapshot.txn, snapshot.tables, chat_no) for chat_no in snapshot.chat_nos())
-                return _heads_in(snapshot, filter(None, named))
+                return read_heads(snapshot.txn, snapshot.tables, snapshot.chat_nos())
         heads: dict[str, tuple[int, str]] = {}
         for chat_id in (sought_id(each, "chat_id") for each in chat_ids):
             with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-                heads |= _heads_in(snapshot, [chat_id])
+                record = snapshot.chat(chat_id).record
+                if record is not None:
+                    heads[chat_id] = record.head.version, record.head.hash.hex()
         return heads
 
     def standing(self, chat_id: str, version: int) -> ChatStanding:
@@ -309,7 +308,7 @@ class LedgerPeer:
     def take_in(self, bundle: IO[bytes]) -> list[TakenChat]:
         """Write the events of a bundle. Raises `InvalidValueError` where it does not hold, and then nothing is written."""
         refused: dict[str, ChatledgerError] = {}
-        adopted, report = self._ledger._take_in(bundle, refused=refused, bases=self._bases)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        adopted, report = self._ledger._take_in(bundle, refused=refused)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         messages = {chat.chat_id: chat.messages for chat in report.chats}
         return [
             TakenChat(chat_id=chat.chat_id, why=str(why), is_held=isinstance(why, HeldError))
@@ -376,15 +375,6 @@ def _ended(tombstone: Tombstone) -> int:
     """Return when a chat ended, where that was first."""
     prefix, _, ended = (tombstone.command_id or "").rpartition(":")
     return int(ended) if f"{prefix}:" == _ENDED and ended.isdecimal() else tombstone.deleted_at
-
-
-def _heads_in(snapshot: LedgerSnapshot, chat_ids: Iterable[str]) -> dict[str, tuple[int, str]]:
-    heads: dict[str, tuple[int, str]] = {}
-    for chat_id in chat_ids:
-        record = snapshot.chat(chat_id).record
-        if record is not None:
-            heads[chat_id] = (record.head.version, record.head.hash.hex())
-    return heads
 
 
 def _branches_of(ours: IndexedChat, theirs: ImportedChat, name: str) -> tuple[ImportedBranch, ...]:

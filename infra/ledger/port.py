@@ -9,7 +9,6 @@ from weakref import WeakSet
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import AccessDeniedError
 from chatledger.domain.limits import sought_id
-from chatledger.domain.log.codec import EncodedEvent
 from chatledger.domain.values import Branch, Chat
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.lists import ChatCursor, ChatList
@@ -22,7 +21,7 @@ from chatledger.projections.snapshot import Snapshot
 
 from ..log.bookmarks import Bookmark
 from ..log.live import LiveStreams
-from ..store.commands import ChatsToRead, Decide, EventKind, View
+from ..store.commands import ChatsToRead, Decide, EventKind, Take, View
 from ..store.redactor import Redactor
 from ..store.task_writes import TaskWriteBuffer
 
@@ -235,8 +234,8 @@ class StorePort(Protocol):
         """Decide on the present state of a stream, write and apply; return the events that were written."""
         ...
 
-    def adopt(self, streams: StreamKind[R], key: str, take: Callable[[R], Sequence[EncodedEvent]]) -> list[Recorded]:
-        """Write events of another log, which were checked, as they are; return those that were written."""
+    def adopt(self, streams: StreamKind[R], takes: Sequence[tuple[str, Take[R]]]) -> list[Callable[[], list[Recorded]]]:
+        """Begin to write events of another log, which were checked, as they are; return what waits for those that were written."""
         ...
 
     def begin(
@@ -288,8 +287,8 @@ class StorePort(Protocol):
         """Yield the events that are on the log after a position, up to another one; not more is read than may be between them."""
         ...
 
-    def event_bytes(self, position: int) -> bytes | None:
-        """The bytes of an event, which its hash is over; None where it was erased. The caller knows that it may be read."""
+    def bytes_at(self, positions: Sequence[int]) -> dict[int, bytes]:
+        """The bytes of the events at ascending positions, which their hashes are over. The caller knows that they may be read."""
         ...
 
     def whole(self, task: AdminTask) -> "Store":
@@ -323,14 +322,9 @@ class WholeStore(StorePort, Protocol):
         ...
 
     def adopt(
-        self,
-        streams: StreamKind[R],
-        key: str,
-        take: Callable[[R], Sequence[EncodedEvent]],
-        *,
-        view: View | None = ...,
-    ) -> list[Recorded]:
-        """Write events of another log, which were checked, as they are; return those that were written."""
+        self, streams: StreamKind[R], takes: Sequence[tuple[str, Take[R]]], *, view: View | None = ...
+    ) -> list[Callable[[], list[Recorded]]]:
+        """Begin to write events of another log, which were checked, as they are; return what waits for those that were written."""
         ...
 
     def begin(

@@ -340,9 +340,7 @@ class ProofMethods(LedgerPart):
         terms = _terms_of(Ending(expires_at, ttl_seconds), audience, now, is_signed=signer is not None)
         positions = {message_id: message_position(self, message_id) for message_id in ids}
         # Not inside a snapshot: of a ledger at rest the index is closed before its log is opened.
-        states = {
-            position: self._store.event_bytes(position) for position in positions.values() if position is not None
-        }
+        states = self._store.bytes_at(sorted({position for position in positions.values() if position is not None}))
         events: dict[int, ChosenEvent] = {}
         with self._store.snapshot(ChatsToRead(message_ids=ids)) as snapshot:
             located = snapshot.find(ids[0])
@@ -351,7 +349,7 @@ class ProofMethods(LedgerPart):
             chat = snapshot.chat(located[0].chat_id)
             tree = tree_of(snapshot, chat)
             for message_id, position in positions.items():
-                state = None if position is None else states[position]
+                state = None if position is None else states.get(position)
                 if position is None or state is None:
                     raise MessageNotFoundError(message_id)
                 message = chat.message(message_id)

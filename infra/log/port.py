@@ -62,6 +62,8 @@ class Appends:
 T = TypeVar("T")
 
 READ_PAGE: Final = 1000
+NEAR: Final = 4
+"""What lies so close together is read together, with what is between."""
 READ_PAGE_BYTES: Final = 32 * 1024 * 1024
 """A page ends with the event by which it exceeds this, so that large data do not restore the memory."""
 GONE_TRIES: Final = 5
@@ -240,9 +242,25 @@ class EventLog(ABC):
 
     def event_bytes(self, position: int) -> bytes | None:
         """The bytes of the event at a position, which its hash is over; None where it was erased."""
-        with self.translated("the log"):
-            page = self._recorder.select_notifications(position, 1, stop=position)
-        return self._if_there(page[0], self._mapper.event_bytes) if page else None
+        return self.bytes_at([position]).get(position)
+
+    def bytes_at(self, positions: Sequence[int]) -> dict[int, bytes]:
+        """The bytes of the events at ascending positions, without those that were erased; what stands together is read together."""
+        found: dict[int, bytes] = {}
+        start = 0
+        for end in range(1, len(positions) + 1):
+            if end < len(positions) and positions[end] - positions[end - 1] <= NEAR:
+                continue
+            first, last = positions[start], positions[end - 1]
+            with self.translated("the log"):
+                page = self._recorder.select_notifications(first, last - first + 1, stop=last)
+            wanted = set(positions[start:end])
+            for notification in page:
+                state = self._if_there(notification, self._mapper.event_bytes) if notification.id in wanted else None
+                if state is not None:
+                    found[notification.id] = state
+            start = end
+        return found
 
     def stored(self, after: int, limit: int = READ_PAGE) -> list[Notification]:
         """The records of the next events after a position, as `read` gives the events: whole, with their large data."""

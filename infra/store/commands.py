@@ -1,10 +1,12 @@
 """The words in which a store is asked: what is to be read, what is to be decided, within which limits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from chatledger.domain.chat.events import Body
+from chatledger.domain.log.codec import EncodedEvent
 from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.log.kinds import R
 from chatledger.projections.snapshot import Snapshot
 from chatledger.projections.user_snapshot import UserSnapshot
 
@@ -12,6 +14,8 @@ Decide = Callable[[IndexedChat, int], list[Body]]
 """(state, now in ms) to what is to be written: a pure function, for it is asked as often as it takes; see `Store.execute`."""
 View = Callable[[Snapshot], Snapshot | UserSnapshot]
 """Limits a snapshot to what a caller may see."""
+Take = Callable[[R], Sequence[EncodedEvent]]
+"""State to the events of another log that follow it: a pure function too."""
 EventKind = type[Body] | tuple[type[Body], ...]
 """The type of the event that a command writes first."""
 

@@ -22,7 +22,7 @@ from chatledger.domain.errors import (
     LogUnavailableError,
     UpdateConflictError,
 )
-from chatledger.domain.log.codec import MAX_EVENT_BYTES, EncodedEvent
+from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
 from chatledger.domain.log.parts import without
 from chatledger.domain.values import Progress, no_progress
@@ -45,6 +45,7 @@ from .commands import (
     Decide,
     EventKind,
     EventLimits,
+    Take,
     View,
 )
 from .custom_projections import CustomProjections
@@ -221,25 +222,15 @@ class Store:
         return self._carry_out(command, time.monotonic() + timeout_s)
 
     def adopt(
-        self,
-        streams: StreamKind[R],
-        key: str,
-        take: Callable[[R], Sequence[EncodedEvent]],
-        *,
-        view: View | None = None,
-    ) -> list[Recorded]:
+        self, streams: StreamKind[R], takes: Sequence[tuple[str, Take[R]]], *, view: View | None = None
+    ) -> list[Callable[[], list[Recorded]]]:
         """
-        Write events of another log as they are, again while others write to the stream in between; return those that were written.
+        Begin to write events of another log as they are, for each key, as `begin` does; return what waits for those that were written.
 
-        `take` is a pure function of the stream's state, as `view` shows it, and returns those that follow it. They were checked: what
-        they say is applied.
-
-        Raises:
-            HeldError: They destroy what a legal hold keeps here.
-            ChatledgerError: What `take` says, or as `execute`.
+        A take is a pure function of the stream's state, as `view` shows it, and returns the events that follow it. They were checked:
+        what they say is applied. What waits raises `HeldError` where they destroy what a legal hold keeps here, and what a take does.
         """
-        self.check_open()
-        return self._carry_out(Adoption(streams.stream_of(key), streams, key, take, view), time.monotonic() + RETRY_S)
+        return self._begin([Adoption(streams.stream_of(key), streams, key, take, view) for key, take in takes])
 
     def begin(
         self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]], *, view: View | None = None
@@ -250,12 +241,14 @@ class Store:
         Returns for each, in order, what waits for the outcome, to be called once. The keys differ from each other; the decisions
         are made on the same state, so none may depend on what another writes.
         """
+        return self._begin(
+            [Command(streams.stream_of(key), streams, key, decide, None, view) for key, decide in decisions]
+        )
+
+    def _begin(self, commands: Sequence[Command | Adoption]) -> list[Callable[[], list[Recorded]]]:
         self.check_open()
         deadline = time.monotonic() + RETRY_S
-        queued = [
-            QueuedCommand(Command(streams.stream_of(key), streams, key, decide, None, view))
-            for key, decide in decisions
-        ]
+        queued = [QueuedCommand(command) for command in commands]
         self._commits.submit(*queued)
         return [partial(self._carry_out, begun.command, deadline, begun) for begun in queued]
 
@@ -387,13 +380,15 @@ class Store:
             yield from takewhile(lambda recorded: recorded.position <= last, page)
             after, limit = page[-1].position, min(4 * limit, READ_PAGE)
 
-    def event_bytes(self, position: int) -> bytes | None:
-        """The bytes of an event, which its hash is over; None where it was erased."""
+    def bytes_at(self, positions: Sequence[int]) -> dict[int, bytes]:
+        """The bytes of the events at ascending positions, which their hashes are over, without those that were erased."""
         self.check_open()
         with self.index.snapshot() as snapshot:
-            slots = snapshot.pending_slots().get(position)
-        event = self.log.event_bytes(position)
-        return event if event is None or not slots else without(event, slots)
+            pending = snapshot.pending_slots()
+        found = self.log.bytes_at(positions)
+        for position in pending.keys() & found.keys():
+            found[position] = without(found[position], pending[position])
+        return found
 
     def page(
         self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE, is_woken: bool = False

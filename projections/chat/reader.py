@@ -445,6 +445,48 @@ def chat_at(txn: Transaction, tables: Tables, chat_no: int) -> str | None:
     return None if raw is None else _decode_profile(without_checksum(raw)).id
 
 
+class _NamedPart(msgspec.Struct, array_like=True):
+    """The beginning of a `ChatProfile`."""
+
+    id: str
+
+
+class _EndPart(msgspec.Struct, array_like=True):
+    """The beginning of a `StreamHead`."""
+
+    version: int
+    position: int
+    hash: bytes
+
+
+class _HeadPart(msgspec.Struct, array_like=True):
+    """The beginning of a `ChatRecord`."""
+
+    first_position: int
+    first_version: int
+    head: _EndPart
+
+
+_decode_named: Final = msgspec.msgpack.Decoder(_NamedPart).decode
+_decode_head: Final = msgspec.msgpack.Decoder(_HeadPart).decode
+
+
+def read_heads(txn: Transaction, tables: Tables, chat_nos: Sequence[int]) -> dict[str, tuple[int, str]]:
+    """Return the version and the hash of the last event of the chats of these numbers, by their ids, in a third of the time of `chat`."""
+    prefixes = list(map(number, chat_nos))
+    profiles, records = (
+        [row for prefix in prefixes if (row := txn.get(prefix + tag, db=tables.rows)) is not None]
+        for tag in (Tag.PROFILE, Tag.RECORD)
+    )
+    check_sums(profiles)
+    check_sums(records)
+    heads: dict[str, tuple[int, str]] = {}
+    for profile, record in zip(profiles, records, strict=True):
+        head = _decode_head(record[:-CHECKSUM_BYTES]).head
+        heads[_decode_named(profile[:-CHECKSUM_BYTES]).id] = head.version, head.hash.hex()
+    return heads
+
+
 def read_chats(txn: Transaction, tables: Tables, chat_nos: Sequence[int]) -> list[Chat]:
     """Return the chats of these numbers, all of which exist."""
     # Rows that are fetched and checked together take half the time of one chat after the other.

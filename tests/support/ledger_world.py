@@ -94,8 +94,7 @@ def check_stream(ledger: Ledger, events: list[Recorded]) -> None:
             assert recorded.version == version + 1
             assert recorded.event.previous_hash == digest
         assert recorded.version > version
-        state = store_of(ledger).event_bytes(recorded.position)
-        assert state is not None
+        state = store_of(ledger).bytes_at([recorded.position])[recorded.position]
         assert recorded.hash == hash_of_event(state)
         version, digest, position = recorded.version, recorded.hash, recorded.position
     assert len({recorded.event_id for recorded in events}) == len(events)

@@ -23,7 +23,7 @@ from ...log.bookmarks import Bookmark, bookmark_key, feeds_of
 from ...log.envelope import acting_unless_named
 from ...log.live import LiveStreams
 from ...log.port import READ_PAGE
-from ...store.commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind
+from ...store.commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind, Take
 from ...store.meaning import Meaning
 from ...store.redactor import Redactor
 from ...store.task_writes import TaskWriteBuffer
@@ -270,16 +270,15 @@ class UserStore(UserRefusals):
             permitted = self._permitted(streams, decide)
             return self._whole.execute(streams, key, permitted, kind=kind, timeout_s=timeout_s, view=self._view)
 
-    def adopt(self, streams: StreamKind[R], key: str, take: Callable[[R], Sequence[EncodedEvent]]) -> list[Recorded]:
+    def adopt(self, streams: StreamKind[R], takes: Sequence[tuple[str, Take[R]]]) -> list[Callable[[], list[Recorded]]]:
         """
-        Write events of another log as they are, where the user may write them.
+        Implement `StorePort.adopt`, where the user may write the events.
 
-        Raises:
-            AccessDeniedError: As `execute`, or an event says that somebody else did it.
-            AlreadyExistsError: It would use an id that is taken.
+        What waits raises `AccessDeniedError` as `execute`, or where an event says that somebody else did it, and `AlreadyExistsError`
+        where it would use an id that is taken.
         """
 
-        def permitted(state: R) -> Sequence[EncodedEvent]:
+        def permitted(take: Take[R], state: R) -> Sequence[EncodedEvent]:
             events = take(state)
             streams.permitted(state, [encoded.event.body for encoded in events], self._user)
             for encoded in events:
@@ -291,7 +290,7 @@ class UserStore(UserRefusals):
                     raise AccessDeniedError(msg)
             return events
 
-        return self._whole.adopt(streams, key, permitted, view=self._view)
+        return self._whole.adopt(streams, [(key, partial(permitted, take)) for key, take in takes], view=self._view)
 
     def begin(
         self, streams: StreamKind[R], decisions: Sequence[tuple[str, Decision[R]]]
@@ -315,7 +314,7 @@ class UserStore(UserRefusals):
     erase_deleted = passed_on(WholeStore.erase_deleted, _store_of_all)
     finish_erasures = passed_on(WholeStore.finish_erasures, _store_of_all)
     search_later = passed_on(WholeStore.search_later, _store_of_all)
-    event_bytes = passed_on(WholeStore.event_bytes, _store_of_all)  # the caller knows that it may be read
+    bytes_at = passed_on(WholeStore.bytes_at, _store_of_all)  # the caller knows that it may be read
 
     def events(
         self,

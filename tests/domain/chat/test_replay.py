@@ -107,6 +107,26 @@ def test_reading_gives_what_was_written(script: list[Command]) -> None:
     assert (story.chat().record, story.chat().tombstone) == (first.record, first.tombstone)
 
 
+@given(commands, st.integers(0, 1000))
+def test_a_chat_goes_on_from_any_state(script: list[Command], at: int) -> None:
+    """Of what was before it knows what it is asked for, and the state that it goes on from stays as it is."""
+    story = tell(script)
+    begun = at % (len(story.events) + 1)
+    before = ReplayedChat(CHAT, story.events[:begun])
+    known = answers(before)
+    chat, whole = ReplayedChat.after(before), story.chat()
+    for event in story.events[begun:]:
+        chat.apply(event)
+
+    assert known == answers(before)
+    assert (whole.record, whole.profile, whole.tombstone) == (chat.record, chat.profile, chat.tombstone)
+    assert (whole.chat, whole.branches, whole.members()) == (chat.chat, chat.branches, chat.members())
+    assert whole.messages == [chat.message(message.id) for message in whole.messages]
+    assert whole.checkpoints == [chat.checkpoint(checkpoint.name) for checkpoint in whole.checkpoints]
+    gone = {message.id for message in known[1]} - {message.id for message in whole.messages}
+    assert not any(map(chat.has_message, gone))
+
+
 @given(commands)
 def test_evolve_changes_nothing_by_itself(script: list[Command]) -> None:
     """Asked twice, the fold says the same, and the state is as it was."""
@@ -162,6 +182,13 @@ def test_damage_is_noticed(script: list[Command], damage: Damage, at: int, other
 
     with pytest.raises((ChainIntegrityError, CorruptStateError)):
         ReplayedChat(CHAT, read(damaged))
+    sound = next(
+        (place for place, pair in enumerate(zip(damaged, story.encoded, strict=False)) if pair[0] != pair[1]),
+        len(damaged),
+    )
+    chat = ReplayedChat.after(ReplayedChat(CHAT, read(story.encoded[:sound])))
+    with pytest.raises((ChainIntegrityError, CorruptStateError)):
+        [chat.apply(event) for event in read(damaged)[sound:]]
 
 
 def test_every_flipped_byte_is_noticed() -> None:

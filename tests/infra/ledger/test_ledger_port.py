@@ -49,11 +49,11 @@ def nothing(state: object, now: int) -> list[Body]:
 
 
 CALLS: dict[str, Callable[[StorePort], Any]] = {
-    "adopt": lambda store: store.adopt(CHATS, "own", lambda _state: []),
+    "adopt": lambda store: [wait() for wait in store.adopt(CHATS, [("own", lambda _state: [])])],
     "begin": lambda store: [end() for end in store.begin(CHATS, [("own", nothing)])],
     "catch_up": lambda store: store.catch_up(None, 1.0),
     "check_open": lambda store: store.check_open(),
-    "event_bytes": lambda store: store.event_bytes(1),
+    "bytes_at": lambda store: store.bytes_at([1]),
     "events": lambda store: list(store.events(0)),
     "execute": lambda store: store.execute(CHATS, "own", nothing, kind=None),
     "erase_deleted": lambda store: store.erase_deleted(),

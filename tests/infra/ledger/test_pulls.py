@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from itertools import count, permutations
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.proof_world import fill
 from tests.support.soak import examples
+from tests.support.sync_world import EDITS, LEDGERS, begin, edit, heads, pull_until_quiet, what_is_told
 
 import chatledger
 from chatledger import ANY, Ledger, Message, assistant, user
@@ -48,10 +49,6 @@ def office(laptop: Ledger) -> Iterator[Ledger]:
 
 def outcomes(pulled: PullReport) -> dict[str, str]:
     return {chat.chat_id: chat.outcome for chat in pulled.chats}
-
-
-def heads(ledger: Ledger, chat_id: str = "trip") -> dict[str, str | None]:
-    return {branch.name: branch.head_message_id for branch in ledger.graph(chat_id).branches}
 
 
 def message_of(ledger: Ledger, message_id: str) -> Message:
@@ -437,11 +434,10 @@ async def test_an_async_ledger_pulls(laptop: Ledger) -> None:
         assert outcomes(await office.pull(laptop, name="laptop")) == {"trip": "new"}
 
 
-LEDGERS = ("a", "b", "c")
 steps = st.lists(
     st.tuples(
         st.sampled_from(LEDGERS),
-        st.sampled_from(["append", "append", "fork", "rewind", "redact", "title", "pull", "pull", "merge", "delete"]),
+        st.sampled_from(EDITS),
         st.integers(0, 9),
     ),
     max_size=14,
@@ -454,75 +450,11 @@ def test_all_come_to_have_the_same(steps: list[tuple[str, str, int]], order: lis
     """Any edits of three ledgers, and any pulls between; then pulls until nothing changes: the same messages, and the same ends."""
     with ExitStack() as stack:
         ledgers = {name: stack.enter_context(closing(chatledger.open("memory:"))) for name in LEDGERS}
-        ledgers["a"].create_chat("x", "ada")
-        ledgers["a"].append("x", [user("start", id="m0")])
-        for name in LEDGERS[1:]:
-            ledgers[name].pull(ledgers["a"], name="a")
+        begin(ledgers)
         numbers = count(1)
         for name, step, number in steps:
-            edit(ledgers, name, step, number, numbers)
-        for _ in range(8):
-            changed = [ledgers[to].pull(ledgers[source], name=source).chats for to, source in order]
-            if not any(changed):
-                break
-        else:
-            pytest.fail(f"it comes to no end: {changed}")
-        told = [what_is_told(ledger) for ledger in ledgers.values()]
-        assert told[0] == told[1] == told[2]
-        for ledger in ledgers.values():
-            ledger.verify()
-
-
-def edit(ledgers: dict[str, Ledger], name: str, step: str, number: int, numbers: Iterator[int]) -> None:
-    ledger = ledgers[name]
-    nodes = ledger.graph("x").nodes
-    if step == "pull":
-        source = LEDGERS[(LEDGERS.index(name) + 1 + number % 2) % 3]
-        ledger.pull(ledgers[source], name=source)
-    elif not nodes:
-        return
-    elif step == "append":
-        ledger.append("x", [user("text", id=f"{name}{next(numbers)}")])
-    elif step == "fork":
-        branch = f"{name}{next(numbers)}"
-        ledger.create_branch("x", branch, nodes[number % len(nodes)].id)
-        ledger.append("x", [user("fork", id=f"{branch}-m")], branch=branch)
-    elif step == "rewind":
-        ledger.move_head("x", "main", nodes[number % len(nodes)].id, expected=ANY)
-    elif step == "merge":
-        into, *others = sorted(heads(ledger, "x"))
-        if others:
-            source = others[number % len(others)]
-            if number % 2:
-                ledger.merge("x", source, into, how="rebase")
-            else:
-                ledger.merge("x", source, into, summary="in short")
-    elif step == "redact":
-        ledger.redact(nodes[number % len(nodes)].id)
-    elif step == "title":
-        ledger.update_chat("x", title=f"title {number}")
-    elif step == "delete" and number == 0:
-        ledger.delete_chat("x")
-
-
-def what_is_told(ledger: Ledger, chat_id: str = "x") -> Any:
-    """The messages of a chat, and the ends of its branches that no other branch goes on from."""
-    graph = ledger.graph(chat_id)
-    parents = {node.id: [node.parent_id, *node.merged_from] for node in graph.nodes}
-    ends = {branch.head_message_id for branch in graph.branches}
-    inner: set[str | None] = set()
-    above = [parent for end in ends if end is not None for parent in parents[end]]
-    while above:
-        at = above.pop()
-        if at is not None and at not in inner:
-            inner.add(at)
-            above += parents[at]
-    said = (
-        {}
-        if ledger.get_chat(chat_id) is None
-        else {each.id: (each.parent_id, each.merged_from, each.data) for each in ledger.export_chat(chat_id).messages}
-    )
-    return said, ends - inner
+            edit(ledgers, name, step, number, lambda: str(next(numbers)))
+        pull_until_quiet(ledgers, order)
 
 
 def test_errors_are_of_the_ledger(laptop: Ledger) -> None:

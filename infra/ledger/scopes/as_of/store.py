@@ -225,9 +225,9 @@ class AsOfStore(AsOfRefusals):
             if recorded.chat_id not in ended:
                 yield recorded
 
-    def event_bytes(self, position: int) -> bytes | None:
-        """The bytes of an event, which its hash is over; None where it was erased. The caller knows that it may be read."""
-        return self.source.event_bytes(position)
+    def bytes_at(self, positions: Sequence[int]) -> dict[int, bytes]:
+        """The bytes of the events at ascending positions, which their hashes are over. The caller knows that they may be read."""
+        return self.source.bytes_at(positions)
 
     def catch_up(self, position: int | None, timeout_s: float) -> int:
         """Return the point's position; nothing is added to the past."""
@@ -292,7 +292,7 @@ class AsOfEvents(AsOfRefusals):
         return self._as_of_store.source
 
     events = passed_on(StorePort.events, _store_then)
-    event_bytes = passed_on(StorePort.event_bytes, _store_then)
+    bytes_at = passed_on(StorePort.bytes_at, _store_then)
     check_open = passed_on(StorePort.check_open, _store_then)
     snapshot = passed_on(StorePort.snapshot, _store_now)
     catch_up = passed_on(StorePort.catch_up, _store_now)
