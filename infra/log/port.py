@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 READ_PAGE: Final = 1000
 NEAR: Final = 4
-"""What lies so close together is read together, with what is between."""
+"""The distance within which events are read together, with what is between them."""
 READ_PAGE_BYTES: Final = 32 * 1024 * 1024
 """A page ends with the event by which it exceeds this, so that large data do not restore the memory."""
 GONE_TRIES: Final = 5
