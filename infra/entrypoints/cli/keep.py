@@ -35,8 +35,9 @@ from ...ledger.history import MessageHistory
 from ...ledger.ledger import Ledger
 from ...ledger.open import open as open_ledger
 from ...operating_system import lock_file, replace, write_private
+from .keep_service import install, service_of, uninstall
 from .lookup import is_of_folder
-from .options import GlobalOptions, kept_location, ledger_options, parsed
+from .options import KEEP_ENV, GlobalOptions, kept_location, ledger_options, parsed
 from .output import column, count, print_error, print_json, print_json_list, print_lines, print_note, print_text, table
 
 _DAY_S: Final = 86_400
@@ -90,6 +91,16 @@ def _kept_ledger(settings: GlobalOptions, *, create: bool = False) -> Generator[
     help="Keep nothing, and list where keys and tokens are in what is kept: kind, session and message, never what they are.",
 )
 @click.option("--watch", is_flag=True, help="Go on, and keep what comes, until Ctrl-C.")
+@click.option(
+    "--install",
+    "service",
+    flag_value="install",
+    help="Have systemd or launchd run --watch from login on, with these options.",
+)
+@click.option("--uninstall", "service", flag_value="uninstall", help="End that, and remove what --install wrote.")
+@click.option(
+    "--dry-run", is_flag=True, help="With --install or --uninstall: only say what would be written or removed."
+)
 @ledger_options
 def keep_command(
     settings: GlobalOptions,
@@ -101,6 +112,8 @@ def keep_command(
     redact: bool,
     secrets: bool,
     watch: bool,
+    service: str | None,
+    dry_run: bool,
 ) -> int:
     """
     Keep the transcripts of coding agents: all that are here, byte for byte, each line once.
@@ -109,6 +122,13 @@ def keep_command(
     'resume' and 'search --kept' look there. What an agent deletes stays. A file that cannot be read is named, and the exit
     code is 1.
     """
+    if service is not None:
+        arguments = [part for name in names for part in ("--agent", name)]
+        arguments += [part for pattern in excluded for part in ("--exclude", pattern)]
+        arguments += [] if root is None else ["--root", str(root.absolute())]
+        arguments += [] if since is None else ["--since", since.isoformat()]
+        _change_service(settings, service, arguments + ["--redact"] * redact, is_dry=dry_run)
+        return 0
     if secrets:
         _list_secrets(settings, [agent_named(name).name for name in names])
         return 0
@@ -136,6 +156,14 @@ def keep_command(
     outcome = keeper.once()
     _tell(settings, outcome, sources)
     return 1 if outcome.failures else 0
+
+
+def _change_service(settings: GlobalOptions, change: str, arguments: list[str], *, is_dry: bool) -> None:
+    user = [] if settings.user_id is None else ["--as-user", settings.user_id]
+    location = kept_location(settings)
+    environ = {**os.environ, KEEP_ENV: location if "://" in location else str(Path(location).absolute())}
+    service = service_of(["keep", "--watch", *arguments, *user], environ)
+    (install if change == "install" else uninstall)(service, is_dry=is_dry)
 
 
 def _list_secrets(settings: GlobalOptions, names: Collection[str]) -> None:
