@@ -118,6 +118,4 @@ class _ReadOnlyStore:
     )
     save_bookmark = drop_bookmark = _refusing(_NOT_WRITTEN)
     identity = ""
-    page = events = event_bytes = bytes_at = read = event_at = settled_position = load_bookmark = bookmarks = _refusing(
-        _NOT_INDEXED
-    )
+    page = events = bytes_at = read = event_at = settled_position = load_bookmark = bookmarks = _refusing(_NOT_INDEXED)

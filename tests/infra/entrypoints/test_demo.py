@@ -49,6 +49,7 @@ def test_demo_of_three_ledgers_ends_with_one_conversation() -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert re.findall(r"^([0-9])\. [A-Z]", result.stdout, re.MULTILINE) == list("123456")
     assert "riga: merged, 1 message, in laptop/main" in result.stdout
+    assert "riga: merged, 2 messages, in main\n" in result.stdout, "for the laptop, main only moves forward"
     assert "ben-1" not in result.stdout
     before, after = result.stdout.split("5. What is redacted", 1)
     assert "C01X00T47" in before
