@@ -16,24 +16,24 @@ from ..versioned.keys import ASSISTANT, VERSIONED_PREFIX, family_of_stream
 from ..versioned.record import CHECKPOINT, METADATA, StoredWrite, VersionRecord
 from ..versioned.serials import plain_value
 from ..versioned.standing import (
-    BRANCH,
     ERROR,
     INTERRUPT,
     JOIN,
+    OF_GRAPH,
     RESUME,
     START,
+    ReadPlain,
     error_words,
     is_of_task,
     next_nodes,
     node_of,
     question_words,
     shortened,
+    shown_node,
     words_of_input,
 )
 from ..wire import iso
 
-_OF_GRAPH: Final = (BRANCH, JOIN, "__")
-"""How channels begin by which LangGraph chooses nodes: they are not of the state."""
 _NAMED: Final = 6
 
 
@@ -41,21 +41,17 @@ def step_words(put: VersionPut, *, quotes: bool) -> str:
     """Return what a checkpoint is: `step 3 write, next review: draft, sources changed`; with `quotes` the input too."""
     metadata, bookkeeping = _decoded(put.frames, METADATA), _decoded(put.frames, CHECKPOINT)
     number, source = metadata.get("step"), metadata.get("source")
-    values = {piece.digest: piece.content for piece in put.pieces}
-
-    def read(digest: bytes) -> Any:
-        content = values.get(digest)
-        return plain_value(content.type, content.data) if isinstance(content, Leaf) else None
+    read = _reader_of(put)
 
     if source == "input":
         text = ""
         if quotes and START in put.fields:
             text = words_of_input(read(put.fields[START].digest))
         return f"input{_in_namespace(put.line)}{f': {text}' if text else ''}"
-    nodes = _nodes_run(bookkeeping) or [_shown_node(node) for node in _nodes_of(put.writes or (), read)]
+    nodes = _nodes_run(bookkeeping) or [shown_node(node) for node in _nodes_of(put.writes or (), read)]
     version = VersionRecord(put.line, put.id, put.parent, put.fields)
     updated = bookkeeping.get("updated_channels")
-    following = [_shown_node(node) for node in next_nodes(version, read)]
+    following = [shown_node(node) for node in next_nodes(version, read)]
     # A join whose value stood on the log before is told by the nodes that it waited for, if these ran now.
     joins = [
         name
@@ -69,17 +65,13 @@ def step_words(put: VersionPut, *, quotes: bool) -> str:
         f" {_list(nodes)}" if nodes and source in {"loop", None} else f" by an {source}" if source == "update" else ""
     )
     onward = f", next {_list(following)}" if following else ", finished" if bookkeeping and not joins else ""
-    changed = _list(sorted(name for name in channels if not name.startswith(_OF_GRAPH)))
+    changed = _list(sorted(name for name in channels if not name.startswith(OF_GRAPH)))
     return f"{what}{made}{_in_namespace(put.line)}{onward}{f': {changed} changed' if changed else ''}"
 
 
 def writes_words(put: VersionWritesPut, *, quotes: bool) -> str:
     """Return what tasks did: `review waits: Publish this report?`, `write failed: ValueError: ...`, or `search done: sources`."""
-    values = {piece.digest: piece.content for piece in put.pieces}
-
-    def read(digest: bytes) -> Any:
-        content = values.get(digest)
-        return plain_value(content.type, content.data) if isinstance(content, Leaf) else None
+    read = _reader_of(put)
 
     parts: list[str] = []
     for task in put.tasks:
@@ -87,7 +79,7 @@ def writes_words(put: VersionWritesPut, *, quotes: bool) -> str:
         if not is_of_task(task.task_id, task.task_path):
             parts.append("answered" if RESUME in slots else f"{_channels(slots)} written from outside")
             continue
-        node = _shown_node(next(iter(_nodes_of([task], read)), ""))
+        node = shown_node(next(iter(_nodes_of([task], read)), ""))
         if INTERRUPT in slots:
             text = shortened(question_words(read(slots[INTERRUPT]))) if quotes else ""
             parts.append(f"{node} waits{f': {text}' if text else ''}")
@@ -98,6 +90,16 @@ def writes_words(put: VersionWritesPut, *, quotes: bool) -> str:
             channels = _channels(slots)
             parts.append(f"{node} done{f': {channels}' if channels else ''}")
     return "; ".join(parts) + _in_namespace(put.line)
+
+
+def _reader_of(put: VersionPut | VersionWritesPut) -> ReadPlain:
+    values = {piece.digest: piece.content for piece in put.pieces}
+
+    def read(digest: bytes) -> Any:
+        content = values.get(digest)
+        return plain_value(content.type, content.data) if isinstance(content, Leaf) else None
+
+    return read
 
 
 def _decoded(frames: tuple[tuple[str, bytes], ...], place: int) -> dict[str, Any]:
@@ -122,7 +124,7 @@ def _nodes_run(checkpoint: Mapping[str, Any]) -> list[str]:
         if numbers and not (node.startswith("__") and node != START):
             latest[node] = max(numbers)
     last = max(latest.values(), default="")
-    return sorted(_shown_node(node) for node, number in latest.items() if number == last)
+    return sorted(shown_node(node) for node, number in latest.items() if number == last)
 
 
 def _nodes_of(tasks: Iterable[TaskWrites], read: Any) -> list[str]:
@@ -141,16 +143,12 @@ def _new_fields(put: VersionPut) -> list[str]:
 
 
 def _channels(names: Iterable[str]) -> str:
-    return _list(sorted({name for name in names if not name.startswith(_OF_GRAPH)}))
+    return _list(sorted({name for name in names if not name.startswith(OF_GRAPH)}))
 
 
 def _list(names: Iterable[str]) -> str:
     listed = list(names)
     return ", ".join(chain(listed[:_NAMED], [f"{len(listed) - _NAMED:,} more"] if len(listed) > _NAMED else []))
-
-
-def _shown_node(node: str) -> str:
-    return "start" if node == START else node
 
 
 def _in_namespace(namespace: str) -> str:

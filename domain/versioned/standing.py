@@ -21,11 +21,13 @@ NULL_TASK: Final = "00000000-0000-0000-0000-000000000000"
 INTERRUPT, ERROR, RESUME = "__interrupt__", "__error__", "__resume__"
 START, SENDS = "__start__", "__pregel_tasks"
 BRANCH, JOIN = "branch:to:", "join:"
+OF_GRAPH: Final = (BRANCH, JOIN, "__")
+"""How channels begin by which LangGraph chooses nodes: they are not of the state."""
 _PULL, _PUSH = "~__pregel_pull", "~__pregel_push"
 SPECIAL: Final = frozenset({INTERRUPT, ERROR, RESUME})
 """The channels that decide how a thread stands."""
 MESSAGES: Final = "messages"
-_CANCELLED: Final = "CancelledError()"
+CANCELLED: Final = "CancelledError()"
 """LangGraph keeps it as an error of a node that its run was ended on demand."""
 _TASK_LETTERS: Final = 6
 _UUID_DIGITS, _UUID_VERSION, _UUID_EPOCH = 32, 12, 0x01B21DD213814000
@@ -83,7 +85,7 @@ def standing_of(version: VersionRecord, writes: Sequence[StoredWrite], read: Rea
         if asked is not None and is_waiting(asked, own, answered_at):
             return stands("waits", asked)
         error = next((write for write in own if write.channel == ERROR), None)
-        if failure is None and error is not None and read(error.digest) != _CANCELLED:
+        if failure is None and error is not None and read(error.digest) != CANCELLED:
             failure = stands("failed", error)
     if failure is not None:
         return failure
@@ -148,6 +150,11 @@ def node_of(write: StoredWrite, version: VersionRecord, read: ReadPlain) -> str:
         if isinstance(packets, list) and int(number) < len(cast("list[Any]", packets)):
             return _packet_node(packets[int(number)]) or write.task_id[:_TASK_LETTERS]
     return write.task_id[:_TASK_LETTERS]
+
+
+def shown_node(node: str) -> str:
+    """Return a node as people read it: LangGraph's own first one is `start`."""
+    return "start" if node == START else node
 
 
 def is_of_task(task_id: str, task_path: str) -> bool:
@@ -223,13 +230,17 @@ def question_words(value: Any) -> str:
 def error_words(value: Any) -> str:
     """Return the first line of an error as `Name: what it says`; LangGraph keeps its `repr`."""
     text = value if isinstance(value, str) else question_words(value)
+    return ": ".join(filter(None, error_parts(text) or (text,))).strip().partition("\n")[0]
+
+
+def error_parts(text: str) -> tuple[str, str] | None:
+    """Return the class of an error and what it says, of its `repr`; None of another text."""
     parts = _ERROR.fullmatch(text)
-    if parts is not None:
-        message = parts[2]
-        with suppress(ValueError, SyntaxError):
-            message = str(literal_eval(parts[2]))
-        text = f"{parts[1]}: {message}" if message else parts[1]
-    return text.strip().partition("\n")[0]
+    if parts is None:
+        return None
+    with suppress(ValueError, SyntaxError):
+        return parts[1], str(literal_eval(parts[2]))
+    return parts[1], parts[2]
 
 
 def text_of_message(message: Any) -> str:

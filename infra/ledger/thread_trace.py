@@ -10,11 +10,10 @@ import msgspec
 from chatledger.domain.errors import ConfigurationError, NotFoundError
 from chatledger.domain.versioned.record import METADATA, StoredWrite, VersionRecord
 from chatledger.domain.versioned.standing import (
-    BRANCH,
     ERROR,
     INTERRUPT,
-    JOIN,
     NULL_TASK,
+    OF_GRAPH,
     RESUME,
     START,
     error_words,
@@ -26,6 +25,7 @@ from chatledger.domain.versioned.standing import (
     node_of,
     question_words,
     shortened,
+    shown_node,
     words_of_input,
 )
 from chatledger.domain.wire import Value
@@ -274,7 +274,7 @@ class _StepReader:
         """Return the step that goes on from a checkpoint; None where nothing is left to run there, or it went on already."""
         tasks = self._tasks(record)
         written = {task.node for task in tasks}
-        following = map(_shown_node, next_nodes(record, self._reader.value))
+        following = map(shown_node, next_nodes(record, self._reader.value))
         tasks += [_open_task(node) for node in following if node not in written]
         if not tasks or record.skeleton is not None:
             return None
@@ -313,7 +313,7 @@ class _StepReader:
             words = error_words(self._reader.value(error.digest))
         node = node_of(own[0], version, self._reader.value)
         return TraceTask(
-            node=_shown_node(node),
+            node=shown_node(node),
             task_id=own[0].task_id,
             state=state,
             spans=_spans(made_at(version), own, asked, None if answer is None else answer.written_at, waits=waits),
@@ -373,10 +373,6 @@ def _open_task(node: str) -> TraceTask:
     )
 
 
-def _shown_node(node: str) -> str:
-    return "start" if node == START else node
-
-
 def decode_metadata(metadata: tuple[str, bytes]) -> dict[str, Any] | None:
     """Return the metadata of a checkpoint, where they can be read without the framework that wrote them; None otherwise."""
     form, data = metadata
@@ -408,11 +404,7 @@ def need_metadata(record: VersionRecord) -> dict[str, Any]:
 def shown_values(thread: IndexedVersioned, record: VersionRecord) -> dict[str, Any]:
     """Return the values of the state at a checkpoint as plain data: without the channels by which LangGraph chooses nodes."""
     reader = PlainReader(thread)
-    return {
-        name: reader.value(field.digest)
-        for name, field in record.fields.items()
-        if not name.startswith((BRANCH, JOIN, "__"))
-    }
+    return {name: reader.value(field.digest) for name, field in record.fields.items() if not name.startswith(OF_GRAPH)}
 
 
 def agents_of(namespaces: Iterable[str]) -> list[str]:

@@ -32,8 +32,6 @@ from .reader import Decoded, Reader
 from .serializer import StateSerializer, checked_classes
 from .values import Values
 
-NULL_TASK_ID: Final = "00000000-0000-0000-0000-000000000000"
-"""The task of writes that come from outside of the graph."""
 _DURABILITY: Final = "__pregel_durability"
 """Private to LangGraph, whose own name of it has moved between versions."""
 _NO_NODES: Final = {"__input__", "__interrupt__"}

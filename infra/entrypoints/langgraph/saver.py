@@ -35,13 +35,13 @@ from chatledger.domain.versioned.checkpoint_packing import pack, unpack, version
 from chatledger.domain.versioned.content import Serial, Tree
 from chatledger.domain.versioned.pruning import plan_prune, plan_removal
 from chatledger.domain.versioned.record import BEGINNING, CHECKPOINT, METADATA, PutVersion, TaskPut, VersionRecord
+from chatledger.domain.versioned.standing import NULL_TASK
 from chatledger.projections.chat.pages import only_new_collected
 
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.aio.awaiting import in_thread, threaded
 from ...ledger.open import open_async
 from .bound import (
-    NULL_TASK_ID,
     RUNTIME,
     VALUES,
     Refresh,
@@ -356,7 +356,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
                 seen = unpack(self._serde.loads_typed(before.frames[CHECKPOINT]), before_id)["versions_seen"]
                 count = len(nodes_run(seen, checkpoint["versions_seen"]))
             # What a caller adds from outside, such as the answer to an interrupt, is no task's.
-            missing = count - len(finished - {NULL_TASK_ID})
+            missing = count - len(finished - {NULL_TASK})
             if missing <= 0:
                 return
             if time.monotonic() > end:

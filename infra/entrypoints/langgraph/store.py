@@ -4,7 +4,6 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final, NamedTuple, Self, cast
 
@@ -35,7 +34,7 @@ from ...ledger.graph.stored import StoredStates
 from ...ledger.items.item_store import Item, ItemPut, ItemReader, ItemStore, ItemVersion
 from ...ledger.ledger import Ledger
 from ...ledger.sweeper import Sweeper
-from ..adapters.access import AdapterLedger, Source
+from ..adapters.access import AdapterLedger, Source, utc
 from .store_searching import ItemIndex, Ranked, check_fields, check_filter, is_match, list_namespaces
 
 _MINUTE_S: Final = 60
@@ -406,22 +405,16 @@ def _paired(texts: Sequence[str], vectors: Sequence[Sequence[float]]) -> dict[st
     return dict(zip(texts, vectors, strict=True))
 
 
-def _time(moment_ms: int) -> datetime:
-    return datetime.fromtimestamp(moment_ms / 1000, UTC)
-
-
 def _shown(item: Item) -> StoredItem:
     return StoredItem(
         value=item.value,
         key=item.key,
         namespace=item.namespace,
-        created_at=_time(item.created_at),
-        updated_at=_time(item.updated_at),
+        created_at=utc(item.created_at),
+        updated_at=utc(item.updated_at),
     )
 
 
 def _shown_with_score(ranked: Ranked) -> SearchItem:
     item = ranked.item
-    return SearchItem(
-        item.namespace, item.key, item.value, _time(item.created_at), _time(item.updated_at), ranked.score
-    )
+    return SearchItem(item.namespace, item.key, item.value, utc(item.created_at), utc(item.updated_at), ranked.score)

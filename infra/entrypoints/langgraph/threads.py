@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from langgraph.checkpoint.base import CheckpointTuple
@@ -14,17 +14,14 @@ from chatledger.domain.limits import check_count
 from chatledger.domain.values import SearchHit
 from chatledger.domain.versioned.pruning import Migration, plan_migration
 from chatledger.domain.versioned.record import StoredWrite
+from chatledger.domain.versioned.standing import BRANCH, ERROR, INTERRUPT, JOIN, OF_GRAPH, SENDS, START
 from chatledger.domain.wire import Value
 
 from ...ledger.aio.awaiting import threaded
 from ...ledger.threads import StoredCheckpoint, ThreadInfo
 from .bound import BoundSaver
 
-_BRANCH, _JOIN, _HIDDEN = "branch:to:", "join:", "__"
-_START, _SENDS = "__start__", "__pregel_tasks"
 _PULL, _PUSH = "~__pregel_pull, ", "~__pregel_push, "
-_INTERRUPT, _ERROR = "__interrupt__", "__error__"
-_NEVER: Final = -1
 
 
 class ThreadTask(Value, frozen=True):
@@ -93,7 +90,7 @@ def state_of(
         values={
             name: value.value if isinstance(value, _DeltaSnapshot) else value
             for name, value in values.items()
-            if not name.startswith((_BRANCH, _JOIN, _HIDDEN))
+            if not name.startswith(OF_GRAPH)
         },
         next=[task.name for task in tasks if task.name and not (is_live and task.is_done)],
         tasks=tasks,
@@ -113,16 +110,16 @@ def _due(checkpoint: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, 
         before = seen.get(node, {}).get(channel)
         return channel in values and (before is None or versions[channel] > before)
 
-    packets: list[Any] = values.get(_SENDS) or []
+    packets: list[Any] = values.get(SENDS) or []
     due = {f"{_PUSH}{number:010d}": str(packet.node) for number, packet in enumerate(packets)}
     nodes: set[str] = set()
     for channel in versions:
-        if channel == _START and is_new(channel, _START):
-            nodes.add(_START)
-        elif channel.startswith(_BRANCH) and is_new(channel, channel.removeprefix(_BRANCH)):
-            nodes.add(channel.removeprefix(_BRANCH))
-        elif channel.startswith(_JOIN):
-            awaited, _, node = channel.removeprefix(_JOIN).rpartition(":")
+        if channel == START and is_new(channel, START):
+            nodes.add(START)
+        elif channel.startswith(BRANCH) and is_new(channel, channel.removeprefix(BRANCH)):
+            nodes.add(channel.removeprefix(BRANCH))
+        elif channel.startswith(JOIN):
+            awaited, _, node = channel.removeprefix(JOIN).rpartition(":")
             if is_new(channel, node) and set(values[channel]) >= set(awaited.split("+")):
                 nodes.add(node)
     return due | {_PULL + node: node for node in sorted(nodes)}
@@ -140,7 +137,7 @@ def _tasks(
             ids.setdefault(start, write.task_id)
         if write.index >= 0:
             done.add(write.task_id)
-    names = {**due} | {start: "" for start in ids if start not in due and start != _PULL + _START}
+    names = {**due} | {start: "" for start in ids if start not in due and start != _PULL + START}
     return [_task(name, ids.get(start), done, pending) for start, name in names.items()]
 
 
@@ -151,8 +148,8 @@ def _task(name: str, task_id: str | None, done: set[str], pending: Sequence[tupl
     return ThreadTask(
         name=name,
         id=task_id,
-        interrupts=[interrupt for channel, value in own if channel == _INTERRUPT for interrupt in value],
-        error=next((value for channel, value in own if channel == _ERROR), None),
+        interrupts=[interrupt for channel, value in own if channel == INTERRUPT for interrupt in value],
+        error=next((value for channel, value in own if channel == ERROR), None),
         is_done=task_id in done,
     )
 

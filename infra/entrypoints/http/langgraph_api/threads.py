@@ -1,7 +1,6 @@
 """Threads in the form that clients read: their records, values and status."""
 
 import re
-from ast import literal_eval
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -14,6 +13,7 @@ from langgraph.types import StateSnapshot
 from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import AlreadyExistsError, InvalidValueError, NotFoundError
 from chatledger.domain.values import Chat, MemberRole
+from chatledger.domain.versioned.standing import CANCELLED, error_parts
 
 from ....clock import clock_ms
 from ....ledger.threads import Threads
@@ -45,8 +45,6 @@ _MEMBERS: Final = "members"
 _MINUTE_S: Final = 60
 _CHUNK: Final = 50
 _PATH: Final = re.compile(r"\.?([^.\[\]]+)|\[(-?\d+)\]")
-_CANCELLED: Final = "CancelledError()"
-_ERROR: Final = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
 
 
 class TimeToLive(msgspec.Struct):
@@ -280,19 +278,12 @@ def _failure(state: StateSnapshot) -> Any:
         return None
     # While it streams messages, LangGraph keeps it as an error of a node that its run was ended on demand.
     errors = (task.error for task in state.tasks if task.error is not None)
-    return next((error for error in errors if shown_error(error) != _CANCELLED), None)
+    return next((error for error in errors if shown_error(error) != CANCELLED), None)
 
 
 def _named_error(error: Any) -> dict[str, str]:
-    text = shown_error(error)
-    parts = _ERROR.fullmatch(text)
-    if parts is None:
-        return {"error": "Error", "message": text}
-    try:
-        message = str(literal_eval(parts[2]))
-    except (ValueError, SyntaxError):
-        message = parts[2]
-    return {"error": parts[1], "message": message}
+    kind, message = error_parts(shown_error(error)) or ("Error", shown_error(error))
+    return {"error": kind, "message": message}
 
 
 async def shown_threads(
