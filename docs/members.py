@@ -244,6 +244,10 @@ def _assignments(module: ModuleType) -> dict[str, tuple[str, str]]:
         value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         if isinstance(target, ast.Name) and value is not None:
             written = ast.get_source_segment(source, value)
+            if re.fullmatch(
+                r"tuple\(_\w+\)", written or ""
+            ):  # of a table that nobody sees: its keys are what is public
+                written = repr(getattr(module, target.id))
             found[target.id] = (_COMMENT.sub("", written or ""), _docstring(below))
     return found
 

@@ -30,21 +30,6 @@ from .source import as_utf8, decode_json, number_lines, open_source, read_source
 
 __all__ = ["FORMATS", "detect_format", "read_all", "read_chats", "without_secrets"]
 
-FORMATS: Final = (
-    "aistudio",
-    "chatgpt",
-    "chatledger",
-    "claude",
-    "deepagents",
-    "deepseek",
-    "dpo",
-    "librechat",
-    "messages",
-    "oasst",
-    "openwebui",
-    "otlp",
-    "sharegpt",
-)
 _SUPPORTED: Final = (
     "supported are: oasst (OpenAssistant message or tree files, .jsonl), chatgpt (conversations.json or the export .zip), "
     "claude (conversations.json of Claude's export, or its .zip), deepseek (the same of DeepSeek's), openwebui (its export, "
@@ -57,50 +42,32 @@ _PEEK_BYTES: Final = 262_144
 _LINE_BYTES: Final = 1024 * 1024
 # The first lines may be the broken ones.
 _PEEK_LINES: Final = 20
-Keys = tuple[str, ...]
-"""A key with the one above it; `*` stands for any above."""
-_LOOSE: Final[tuple[Keys, ...]] = ((), ("conversations",), ("contents",))
 _CONTENTS: Final = ("content", "parts", "tool_calls")
 _SQLITE_MAGIC: Final = b"SQLite format 3\0"
-_SHAPES: Final[tuple[tuple[str, tuple[frozenset[Keys], ...]], ...]] = (
-    ("chatledger", (frozenset({("chatledger",)}), frozenset({("chat", "id"), ("chat", "user_id")}))),
-    (
-        "oasst",
-        (
-            frozenset({("message_tree_id",)}),
-            frozenset({("prompt", "message_id")}),
-            frozenset({("message_id",), ("parent_id",), ("text",), ("role",)}),
-        ),
-    ),
-    ("claude", (frozenset({("chat_messages",)}), frozenset({("conversations", "chat_messages")}))),
-    ("deepseek", (frozenset({("mapping",), ("*", "fragments"), ("*", "inserted_at")}),)),
-    ("chatgpt", (frozenset({("mapping",)}), frozenset({("current_node",)}), frozenset({("conversations", "mapping")}))),
-    ("dpo", (frozenset({("chosen",), ("rejected",)}), frozenset({("preferred_output",), ("non_preferred_output",)}))),
-    (
-        "sharegpt",
-        (frozenset({("from",), ("value",)}), *(frozenset({(key, "from")}) for key in ("conversations", "items"))),
-    ),
-    ("openwebui", (frozenset({("chat", "history")}), frozenset({("history", "messages"), ("history", "currentId")}))),
-    (
-        "librechat",
-        (
-            frozenset({("conversationId",), ("messagesTree",)}),
-            frozenset({("conversationId",), ("messages", "messageId")}),
-        ),
-    ),
-    ("aistudio", (frozenset({("chunkedPrompt", "chunks")}),)),
-    ("otlp", (frozenset({("resourceSpans",)}),)),
-    (
+_SHAPES: Final = {
+    "chatledger": ("chatledger", "chat.id chat.user_id"),
+    "oasst": ("message_tree_id", "prompt.message_id", "message_id parent_id text role"),
+    "claude": ("chat_messages", "conversations.chat_messages"),
+    "deepseek": ("mapping *.fragments *.inserted_at",),
+    "chatgpt": ("mapping", "current_node", "conversations.mapping"),
+    "dpo": ("chosen rejected", "preferred_output non_preferred_output"),
+    "sharegpt": ("from value", "conversations.from", "items.from"),
+    "openwebui": ("chat.history", "history.messages history.currentId"),
+    "librechat": ("conversationId messagesTree", "conversationId messages.messageId"),
+    "aistudio": ("chunkedPrompt.chunks",),
+    "otlp": ("resourceSpans",),
+    "messages": (
         "messages",
-        (
-            frozenset({("messages",)}),
-            frozenset({("conversation", "role"), ("conversation", "content")}),
-            *(frozenset({(question,), (answer,)}) for question, answer in PAIRS),
-            *(frozenset({(*path, "role"), (*path, key)}) for path in _LOOSE for key in _CONTENTS),
-        ),
+        "conversation.role conversation.content",
+        *(f"{question} {answer}" for question, answer in PAIRS),
+        *(f"{above}role {above}{key}" for above in ("", "conversations.", "contents.") for key in _CONTENTS),
     ),
-)
-"""The formats of JSON, and for each the sets of keys that tell it; the first of which all are there counts."""
+}
+"""The formats of JSON, and for each the sets of keys that tell it, of which the first counts that is all there; `*` stands for any key above."""
+_KEY_PATHS: Final = {
+    name: [frozenset(tuple(key.split(".")) for key in keys.split()) for keys in shapes]
+    for name, shapes in _SHAPES.items()
+}
 
 
 def _read_own(path: Path, report: Reporter) -> Iterator[Exported]:
@@ -123,6 +90,7 @@ _READERS: Final[dict[str, Callable[[Path, Reporter], Iterator[Exported]]]] = {
     "otlp": read_otlp,
     "sharegpt": partial(read_linear, dialect=SHAREGPT),
 }
+FORMATS: Final = tuple(_READERS)
 
 
 def detect_format(path: str | Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> str:
@@ -194,7 +162,7 @@ def _detect_json(path: Path, start: bytes, max_unpacked_bytes: int) -> str | Non
 
 
 def _shape(paths: set[tuple[str, ...]]) -> str | None:
-    return next((name for name, shapes in _SHAPES if any(shape <= paths for shape in shapes)), None)
+    return next((name for name, shapes in _KEY_PATHS.items() if any(shape <= paths for shape in shapes)), None)
 
 
 def read_all(

@@ -148,19 +148,11 @@ def table_rows(exported: Iterable[Exported], table: str) -> Iterator[Row]:
                     yield from of_chat(each)
             elif table == "threads" and each.family == "thread":
                 for version in each.versions:
-                    yield {
-                        "thread_id": each.id,
-                        "user_id": each.owner,
-                        "namespace": version.line,
-                        "checkpoint_id": version.id,
-                        "parent_id": version.parent,
-                        "stored_at": version.stored_at,
-                        "runtime": version.runtime,
-                        "run_id": version.run_id,
-                        "node": version.node,
-                        "is_final": version.is_final,
-                        "writes": len(version.writes),
-                    }
+                    place = {"namespace": version.line, "checkpoint_id": version.id, "parent_id": version.parent}
+
+                    yield _row(
+                        table, version, thread_id=each.id, user_id=each.owner, writes=len(version.writes), **place
+                    )
 
     return rows()
 
@@ -178,6 +170,11 @@ def event_rows(events: Iterable[Recorded]) -> Iterator[Row]:
         yield {name: _json(fields[name]) if name == "payload" else fields[name] for name in TABLES["events"]}
 
 
+def _row(table: str, source: object, **own: Any) -> Row:
+    """Return a row: its own values, and for other columns what the source has under their names."""
+    return {name: own[name] if name in own else getattr(source, name) for name in TABLES[table]}
+
+
 def _message_rows(chat: ImportedChat) -> Iterator[Row]:
     parents = {message.id: message.parent_id for message in chat.messages}
     active: set[str] = set()
@@ -187,63 +184,46 @@ def _message_rows(chat: ImportedChat) -> Iterator[Row]:
         at = parents.get(at)
     for place, message in enumerate(chat.messages, 1):
         annotation = message.annotation or Annotation()
-        yield {
-            "chat_id": chat.id,
-            "message_id": message.id,
-            "parent_id": message.parent_id,
-            "place": place,
-            "name": message.name,
-            "role": role_of(message.form or None, message.data, message.name),
-            "text": _whole(message.text),
-            "is_active": message.id in active,
-            "created_at": message.created_at,
-            "type": message.type,
-            "form": message.form or None,
-            "sender_id": message.sender_id,
-            "agent_id": message.agent_id,
-            "reply_to": message.reply_to,
-            "copied_from": message.copied_from,
-            "is_stale": annotation.stale,
-            "is_hidden": annotation.hidden,
-            "replaced_by": annotation.replaced_by,
-            "labels": _json(annotation.metadata) if annotation.metadata else None,
-            "notes": None if message.notes is None else _json(message.notes),
-            "data": _json(message.data),
-        }
+        yield _row(
+            "messages",
+            message,
+            chat_id=chat.id,
+            message_id=message.id,
+            place=place,
+            role=role_of(message.form or None, message.data, message.name),
+            text=_whole(message.text),
+            is_active=message.id in active,
+            form=message.form or None,
+            is_stale=annotation.stale,
+            is_hidden=annotation.hidden,
+            replaced_by=annotation.replaced_by,
+            labels=_json(annotation.metadata) if annotation.metadata else None,
+            notes=None if message.notes is None else _json(message.notes),
+            data=_json(message.data),
+        )
 
 
 def _chat_rows(chat: ImportedChat) -> Iterator[Row]:
-    yield {
-        "chat_id": chat.id,
-        "user_id": chat.user_id,
-        "title": chat.title,
-        "created_at": chat.created_at,
-        "updated_at": chat.updated_at,
-        "expires_at": chat.expires_at,
-        "active_branch": next((branch.name for branch in chat.branches if branch.is_active), None),
-        "messages": len(chat.messages),
-        "branches": len(chat.branches),
-        "metadata": None if chat.metadata is None else _json(chat.metadata),
-    }
+    yield _row(
+        "chats",
+        chat,
+        chat_id=chat.id,
+        active_branch=next((branch.name for branch in chat.branches if branch.is_active), None),
+        messages=len(chat.messages),
+        branches=len(chat.branches),
+        metadata=None if chat.metadata is None else _json(chat.metadata),
+    )
 
 
 def _branch_rows(chat: ImportedChat) -> Iterator[Row]:
     for branch in chat.branches:
-        yield {
-            "chat_id": chat.id,
-            "branch_id": branch.id,
-            "name": branch.name,
-            "head_message_id": branch.head_message_id,
-            "is_active": branch.is_active,
-            "created_at": branch.created_at,
-        }
+        yield _row("branches", branch, chat_id=chat.id, branch_id=branch.id)
 
 
 def _run_rows(chat: ImportedChat) -> Iterator[Row]:
-    columns = TABLES["runs"]
     for run in chat.runs:
-        row = {name: getattr(run, name) for name in columns if name != "chat_id"}
-        yield {"chat_id": chat.id, **row, "references": _json(run.references), "metadata": _json(run.metadata)}
+        texts = {"references": _json(run.references), "metadata": _json(run.metadata)}
+        yield _row("runs", run, chat_id=chat.id, **texts)
 
 
 def _label_rows(chat: ImportedChat) -> Iterator[Row]:

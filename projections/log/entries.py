@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.events import ChatUpdated, MessagesAnnotated, Recorded, StreamDeleted
-from chatledger.domain.chat.state import ChatProfile, ChatRecord
+from chatledger.domain.chat.state import ChatProfile, ChatRecord, describe_chat
 from chatledger.domain.values import Chat
 
 from ..chat.chains import Chains, Place
@@ -279,16 +279,7 @@ def describe_earlier(
         at, read_to = entry.previous, entry.step[_NUMBERS:]
     segment, offset = (*read_to, 0, 0)[:2]
     chains = Chains(txn, tables.rows, record.first_position, profile.id)
-    return Chat(
-        id=profile.id,
-        user_id=profile.user_id,
-        title=profile.title,
-        metadata=profile.metadata,
-        created_at=record.created_at,
-        updated_at=updated_at,
-        message_count=messages,
-        branch_count=branches,
-        expires_at=profile.expires_at,
-        last_text=chains.message((segment - 1, offset - 1)).line if segment else None,
-        hold=profile.hold,
-    )
+    last_text = chains.message((segment - 1, offset - 1)).line if segment else None
+    present = describe_chat(record, profile, last_text)
+    assert present is not None, "its record and its profile are there"
+    return msgspec.structs.replace(present, updated_at=updated_at, message_count=messages, branch_count=branches)

@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Any, Self
 
+import msgspec
+
 from chatledger.domain.graph import schema
 from chatledger.domain.graph.reducers import AGENT_REDUCERS, Reducers, check_object
 from chatledger.domain.graph.schema import AgentState
@@ -493,19 +495,12 @@ class StateView:
         for info in self._store.list(user_id=user_id, conversation_id=conversation_id):
             version = self._stored.version_at(info.id, self._point)
             if version is not None:
-                found.append(
-                    StateInfo(
-                        id=info.id,
-                        user_id=info.user_id,
-                        conversation_id=info.conversation_id,
-                        version=version.version,
-                        node=version.node,
-                        created_at=info.created_at,
-                        updated_at=version.stored_at,
-                        expires_at=None,
-                        size_bytes=version.size_bytes,
-                    )
+                of_then = {name: getattr(version, name) for name in ("version", "node", "size_bytes")}
+                # When it ends, and what holds it, are of now.
+                earlier = msgspec.structs.replace(
+                    info, updated_at=version.stored_at, expires_at=None, hold=None, **of_then
                 )
+                found.append(earlier)
         return sorted(found, key=lambda info: (-info.updated_at, info.id))
 
 
