@@ -27,7 +27,7 @@ from ..zstd import MAGIC, FrameError, compress, content_size, decompress
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Longer pages stay as they are, and no frame that claims to be longer is decompressed."""
-LONG_BYTES: Final = 2048
+LONG_BYTES: Final = 1024
 """Pages whose messages take so many bytes each, on average, are compressed, and hold more of them."""
 _COMPRESSED_FROM: Final = 4096
 _KEPT: Final = 0.9
