@@ -17,7 +17,7 @@ from chatledger.projections.log.kinds import CHATS
 from ..store.commands import ChatsToRead
 from .drafts import MessageLike, as_drafts, new_id
 from .messages import stored_messages
-from .port import LedgerPart
+from .port import LedgerPart, store_of
 
 MergeOutcome = Literal["merged", "fast_forward", "already_merged"]
 """The effect of a merge: messages appended, the head moved of a branch that had nothing of its own, or nothing."""
@@ -50,6 +50,56 @@ class Merge(Value, frozen=True, kw_only=True):
     base: str | None
     outcome: MergeOutcome
     messages: list[Message]
+
+
+class MergePreview(Value, frozen=True, kw_only=True):
+    """
+    What a merge would bring.
+
+    Args:
+        source_head: The head of the branch to merge; None where it is empty.
+        base: The last message of it that the other branch has; None where it has none.
+        theirs: Number of its messages after that, those that are hidden too.
+        ours: Number of messages of the other branch that it does not have.
+        messages: The last of its messages after the base, oldest first, without those that are hidden.
+        is_fast_forward: Whether a rebase would only move the head of the other branch.
+    """
+
+    source_head: str | None
+    base: Message | None = None
+    theirs: int = 0
+    ours: int = 0
+    messages: tuple[Message, ...] = ()
+    is_fast_forward: bool = False
+
+
+def preview_merge(ledger: LedgerPart, chat_id: str, source: str, into: str, *, limit: int) -> MergePreview:
+    """
+    Tell what `merge` would bring, with at most `limit` messages; costs no more for what both have.
+
+    Raises:
+        ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
+    """
+    with store_of(ledger).snapshot(ChatsToRead(chat_id)) as snapshot:
+        chat = snapshot.chat(chat_id)
+        source_head, head = (find_branch(chat, name).head_message_id for name in (source, into))
+        if source_head is None:
+            return MergePreview(source_head=None)
+        base = merged_up_to(chat, source_head, head)
+        theirs = chat.depth(source_head) - (-1 if base is None else chat.depth(base))
+        ours = 0
+        if head is not None:
+            shared = merged_up_to(chat, head, source_head)
+            ours = chat.depth(head) - (-1 if shared is None else chat.depth(shared))
+        messages = chat.chain(source_head, min(theirs, limit)) if theirs else []
+        return MergePreview(
+            source_head=source_head,
+            base=None if base is None else chat.chain(base, 1)[0],
+            theirs=theirs,
+            ours=ours,
+            messages=tuple(message for message in messages if not message.is_hidden),
+            is_fast_forward=head is None or chat.is_ancestor(head, source_head),
+        )
 
 
 class MergeMethods(LedgerPart):

@@ -298,3 +298,28 @@ def test_panes_are_as_wide_as_one_wants(shown: Page) -> None:
     for _ in range(15):
         edge.press("ArrowRight")
     expect(edge).to_have_attribute("aria-valuenow", "640")
+
+
+def test_a_branch_is_merged(page: Page, demo: Demo, check_page: Callable[[str], None]) -> None:
+    """By keys: what will be is read, messages are ticked, the commands follow, and the active branch goes on with copies."""
+    demo.ledger.create_chat("m-merged", "ada", title="Where to")
+    demo.ledger.append("m-merged", [user("Where to in May?", id="mm1"), assistant("Riga.", id="mm2")])
+    demo.ledger.create_branch("m-merged", "coast", "mm2")
+    demo.ledger.append("m-merged", [user("And the coast?", id="mm3"), assistant("Jurmala.", id="mm4")], branch="coast")
+    page.goto("/c/m-merged?branch=coast")
+    action = page.get_by_role("region", name="This chat").locator("details", has_text="Merge this branch")
+    action.locator("summary").focus()
+    page.keyboard.press("Enter")
+    expect(action).to_contain_text("After “Riga.”, which both have, 'coast' has 2 messages that 'main' does not have")
+    check_page("chat-merge")
+    action.get_by_label("Copy chosen messages", exact=True).focus()
+    page.keyboard.press("Space")
+    action.get_by_label("assistant: Jurmala.").check()
+    expect(action.locator('[data-command="python"]')).to_contain_text("how='pick', pick=['mm4']")
+    action.get_by_role("button", name="Merge this branch").press("Enter")
+    expect(page.locator("#read")).to_have_text("main")
+    expect(page.locator("article")).to_have_count(3)
+    expect(page.locator("article").last).to_contain_text("Jurmala.")
+    copied = demo.ledger.get_messages("m-merged", branch="main")[-1]
+
+    assert (copied.copied_from, copied.merged_from) == ("mm4", ("mm4",))

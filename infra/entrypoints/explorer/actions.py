@@ -9,10 +9,12 @@ from uuid import uuid4
 
 import msgspec
 
+from chatledger.domain.chat.merging import MergeHow
 from chatledger.domain.chat.save import Save
 from chatledger.domain.errors import (
     AccessDeniedError,
     ChatNotFoundError,
+    ConflictError,
     InvalidValueError,
     MessageNotFoundError,
     NotFoundError,
@@ -80,17 +82,19 @@ class FormField(Value, frozen=True, kw_only=True):
     A field of a form that the reader fills in.
 
     Args:
-        kind: A `line` of text, `text` of several lines, or a `check`.
+        kind: A `line` of text, `text` of several lines, a `check`, or some of `options`: one by `radio`, any by `checkbox`.
         value: What is in it at first; `true` or empty for a check.
+        options: What can be chosen: what is sent, and the words for it. Several that are chosen are sent as lines.
         example: What stands for it in the commands while it is empty.
     """
 
     name: str
     label: str
-    kind: Literal["line", "text", "check"] = "line"
+    kind: Literal["line", "text", "check", "radio", "checkbox"] = "line"
     value: str = ""
     needed: bool = False
     example: str = ""
+    options: dict[str, str] = {}  # noqa: RUF012 - each struct gets its own
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -247,6 +251,58 @@ class Switch(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def next_page(self, ledger: Ledger, answer: Any) -> str:
         del ledger, answer
         return _chat(self.chat_id, branch=self.branch)
+
+
+class MergeBranch(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A branch that is merged into another one."""
+
+    title = "Merge this branch"
+    words = (
+        "What is merged follows at the end of the active branch, and names what it merges; this branch stays as it is."
+    )
+    fields = (
+        FormField(
+            name="how",
+            label="How",
+            kind="radio",
+            options={
+                "summary": "Sum it up in one message",
+                "pick": "Copy chosen messages",
+                "rebase": "Copy all messages",
+            },
+        ),
+        FormField(name="summary", label="To sum it up: what it came to", kind="text", example="What it came to."),
+        FormField(name="pick", label="To copy chosen messages", kind="checkbox"),
+    )
+    route = "merge"
+
+    chat_id: str
+    source: str
+    source_head: str
+    into: str
+    how: MergeHow = "summary"
+    summary: str = ""
+    pick: str = ""
+
+    def call(self) -> tuple[str, dict[str, Any]]:
+        arguments: dict[str, Any] = {"chat_id": self.chat_id, "source": self.source, "into": self.into, "how": self.how}
+        if self.how == "summary":
+            arguments["summary"] = lines(self.summary)
+        elif self.how == "pick":
+            arguments["pick"] = list(filter(None, self.pick.split("\n")))
+        return self.route, arguments
+
+    def do(self, ledger: Ledger) -> str:
+        branch = ledger.get_branch(self.chat_id, self.source)
+        if branch is not None and branch.head_message_id != self.source_head:
+            msg = f"branch {self.source!r} went on since this page was shown; nothing was merged: read what came, and merge again"
+            raise ConflictError(msg)
+        return super().do(ledger)
+
+    def next_page(self, ledger: Ledger, answer: Any) -> str:
+        del ledger
+        last = answer.messages[-1].id if answer.messages else answer.source_head
+        return _chat(self.chat_id, branch=self.into, m=last)
 
 
 class Name(Action, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -635,6 +691,7 @@ ACTIONS: Final[dict[str, type[Action]]] = {
     "fork": Fork,
     "edit": Edit,
     "switch": Switch,
+    "merge": MergeBranch,
     "name": Name,
     "annotate": Annotate,
     "redact": Redact,

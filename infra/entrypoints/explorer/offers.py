@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 from chatledger.domain.values import Branch, Chat, Message
 from chatledger.domain.wire import Value, encode_json
 
+from ...ledger.merges import preview_merge
 from ..http.problems import RequestError
 from ..http.routing import JSON, MAX_MESSAGES_BYTES, HttpCall, Route
 from .actions import (
@@ -24,6 +25,7 @@ from .actions import (
     Edit,
     Fork,
     FormField,
+    MergeBranch,
     Name,
     Redact,
     RedactWords,
@@ -36,6 +38,9 @@ from .sessions import CSRF_FIELD, FORMS, Sessions
 
 _VERSIONS: Final = 5
 """The most versions of a message before an edit that are looked at for runs that depend on them."""
+
+_PICKED: Final = 50
+"""So many messages of a branch, the last ones, are offered to be copied one by one."""
 
 _NAMES: Final = {action: name for name, action in ACTIONS.items()}
 
@@ -148,7 +153,42 @@ def _of_chat(call: HttpCall, chat_id: str, branch: Branch | None) -> list[Offer]
     offers = approvals(call, chat_id)
     if branch is not None and not branch.is_active:
         offers.append(_offer(call, Switch(chat_id=chat_id, branch=branch.name)))
+        offers += _merges(call, chat_id, branch)
     return [*offers, _offer(call, RedactWords(chat_id=chat_id)), _offer(call, DeleteChat(chat_id=chat_id))]
+
+
+def _merges(call: HttpCall, chat_id: str, branch: Branch) -> list[Offer]:
+    """The offer to merge a branch into the active one, with what that would bring; none where that has all of it."""
+    active = call.ledger.get_active_branch(chat_id)
+    if active is None:
+        return []
+    preview = preview_merge(call.ledger, chat_id, branch.name, active.name, limit=_PICKED)
+    if preview.source_head is None or not preview.theirs:
+        return []
+    action = MergeBranch(chat_id=chat_id, source=branch.name, source_head=preview.source_head, into=active.name)
+    offer = _offer(call, action)
+    own = "no messages of its own" if not preview.ours else f"{_messages(preview.ours)} of its own"
+    base = preview.base
+    after = "Without a message in common" if base is None else f"After “{base.line or base.id}”, which both have"
+    words = (
+        f"{after}, '{branch.name}' has {_messages(preview.theirs)} that '{active.name}' does not have, and '{active.name}' has {own}. "
+        f"{action.words}"
+    )
+    options = {
+        "pick": {message.id: f"{message.name}: {message.line or message.id}" for message in preview.messages},
+        "how": MergeBranch.fields[0].options
+        | ({"rebase": "Go on from its end, and copy nothing"} if preview.is_fast_forward else {}),
+    }
+    fields = [
+        msgspec.structs.replace(field, options=options.get(field.name, {}))
+        for field in offer.fields
+        if options.get(field.name, True)
+    ]
+    return [msgspec.structs.replace(offer, words=words, fields=fields)]
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message{'' if count == 1 else 's'}"
 
 
 def commands_of(call: HttpCall, action: Action) -> tuple[str, str]:
@@ -191,7 +231,7 @@ def _may_write(call: HttpCall) -> bool:
 
 
 _FORM: Final = "application/x-www-form-urlencoded"
-_MOST_FIELDS: Final = 50
+_MOST_FIELDS: Final = 90
 """More than any form has; a body of 64 MiB could have 30 million."""
 
 COMMANDS: Final = "/commands/"
@@ -237,7 +277,10 @@ def _form_of(call: HttpCall, body: bytes) -> dict[str, str]:
     if kind != _FORM:
         raise RequestError(415, f"forms are sent as {_FORM}", name="UnsupportedMediaType")
     try:
-        fields = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+        sent = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except ValueError as error:
         raise RequestError(400, f"the form cannot be read: {error}", name="InvalidValueError") from error
-    return dict(fields)
+    fields: dict[str, str] = {}
+    for name, value in sent:  # of what is chosen among several each has the same name
+        fields[name] = f"{fields[name]}\n{value}" if name in fields else value
+    return fields

@@ -27,6 +27,7 @@ from chatledger.errors import (
     MessageNotFoundError,
     SelfParentError,
 )
+from chatledger.infra.ledger.merges import preview_merge
 
 
 @pytest.fixture
@@ -72,6 +73,29 @@ def test_a_message_of_ones_own_sums_up(ledger: Ledger) -> None:
     assert [(message.id, message.name, message.merged_from) for message in merge.messages] == [
         ("s", "assistant", ("j",))
     ]
+
+
+def test_what_a_merge_would_bring(ledger: Ledger) -> None:
+    """Each side after what both have, also where a part was merged already, and of an empty branch nothing."""
+    before = preview_merge(ledger, "c", "idea", "main", limit=1)
+    ledger.merge("c", "idea", summary="one")
+    ledger.append("c", [text("k", id="k")], branch="idea")
+    ledger.annotate("c", "k", hidden=True)
+    again = preview_merge(ledger, "c", "idea", "main", limit=9)
+    back = preview_merge(ledger, "c", "main", "idea", limit=9)
+    ledger.create_branch("c", "empty", None)
+    into_empty = preview_merge(ledger, "c", "idea", "empty", limit=0)
+
+    assert before.base is not None
+    assert (before.base.id, before.theirs, before.ours, ids([*before.messages])) == ("a", 2, 1, ["j"])
+    assert again.base is not None
+    assert (again.base.id, again.theirs, again.ours, ids([*again.messages])) == ("j", 1, 2, [])
+    assert back.base is not None
+    assert (back.base.id, back.theirs, back.ours, back.is_fast_forward) == ("a", 2, 1, False)
+    assert (into_empty.base, into_empty.theirs, into_empty.is_fast_forward) == (None, 5, True)
+    assert preview_merge(ledger, "c", "empty", "main", limit=9).source_head is None
+    with pytest.raises(BranchNotFoundError):
+        preview_merge(ledger, "c", "none", "main", limit=9)
 
 
 def test_a_summary_may_merge_more(ledger: Ledger) -> None:

@@ -35,7 +35,7 @@ export function isWritten(part) {
   for (const form of part.querySelectorAll("form[method=post]")) {
     if (form.contains(document.activeElement)) return true;
     for (const field of /** @type {HTMLFormElement} */ (form).elements) {
-      if (field instanceof HTMLInputElement && field.type === "checkbox" && field.checked !== field.defaultChecked) return true;
+      if (field instanceof HTMLInputElement && field.checked !== field.defaultChecked) return true;
       if ((field instanceof HTMLInputElement || field instanceof HTMLTextAreaElement) && field.value !== field.defaultValue) return true;
     }
   }

@@ -37,7 +37,11 @@ class _Forms(HTMLParser):
         given = {name: value or "" for name, value in attrs}
         if tag == "form" and given.get("action", "").startswith("/do/"):
             self._open = self.found.setdefault(given["action"].removeprefix("/do/"), {})
-        elif self._open is not None and tag == "input" and (given.get("type") != "checkbox" or "checked" in given):
+        elif (
+            self._open is not None
+            and tag == "input"
+            and (given.get("type") not in {"checkbox", "radio"} or "checked" in given)
+        ):
             self._open[given["name"]] = given["value"]
         elif self._open is not None and tag == "textarea":
             self._text, self._open[given["name"]] = given["name"], ""
@@ -250,6 +254,76 @@ def test_switch(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
     assert "switch" not in forms_of(browser.get("/c/trip?branch=main"))
 
 
+def test_merge(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """What will be is told; then the active branch goes on with a message that names the other one, which is shown."""
+    blocking.append("trip", [assistant("Tallinn", id="o2"), user("And then?", id="o3")], branch="other")
+    before = browser.get("/c/trip?branch=other").text
+    assert (
+        "After “Where to? Soon?”, which both have, &#39;other&#39; has 2 messages that &#39;main&#39; does not have"
+        in before
+    )
+    assert "&#39;main&#39; has 1 message of its own" in before
+    assert "merge" not in forms_of(browser.get("/c/trip?branch=main"))
+    page = send(browser, "/c/trip?branch=other", "merge", summary="Tallinn,\r\ntoo")
+    merged = blocking.get_messages("trip", branch="main")[-1]
+
+    assert (merged.merged_from, merged.parent_id) == (("o3",), "t2")
+    assert "Tallinn,\ntoo" in merged.text
+    assert '<option value="main" selected>' in page.text
+    assert "merge" not in forms_of(browser.get("/c/trip?branch=other"))
+    blocking.append("trip", assistant("Tartu", id="o4"), branch="other")
+    run_python(browser, "/c/trip.json?branch=other", "merge", blocking)
+    assert "What it came to." in blocking.get_messages("trip", branch="main")[-1].text
+
+
+@pytest.mark.parametrize(("how", "copied"), [("pick", ["t3", "o2"]), ("rebase", ["o2", "t3"])])
+def test_merge_copies(browser: httpx.Client, blocking: chatledger.Ledger, how: str, copied: list[str]) -> None:
+    """Chosen messages in their order in the form, or all; what was written as a summary is left out then."""
+    blocking.append("trip", [assistant("Tallinn", id="o2"), user("And then?", id="t3")], branch="other")
+    form = {**forms_of(browser.get("/c/trip?branch=other"))["merge"], "how": how, "summary": "forgotten"}
+    told = browser.post("/commands/merge", data={**form, "pick": copied}, headers={"X-Chatledger-CSRF": form["csrf"]})
+    assert f'"how":"{how}"' in told.json()["shell"]
+    answer = browser.post("/do/merge", data={**form, "pick": copied})
+
+    assert answer.status_code == 303, answer.text
+    new = blocking.get_messages("trip", branch="main")[-2:]
+    assert [message.copied_from for message in new] == copied
+    assert answer.headers["location"].endswith(new[-1].id)
+
+
+def test_merge_of_a_branch_that_only_goes_on(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """It says so, and moves the head of the active one."""
+    blocking.create_branch("trip", "further", "t2")
+    blocking.append("trip", [user("Thanks", id="f1")], branch="further")
+    assert "Go on from its end, and copy nothing" in browser.get("/c/trip?branch=further").text
+    send(browser, "/c/trip?branch=further", "merge", how="rebase")
+    active = blocking.get_active_branch("trip")
+
+    assert active is not None
+    assert (active.name, active.head_message_id) == ("main", "f1")
+
+
+def test_merge_that_cannot_be(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
+    """It is said in words, and nothing is written: no summary, nothing picked, a branch that went on or is gone meanwhile."""
+    blocking.append("trip", assistant("Tallinn", id="o2"), branch="other")
+    form = forms_of(browser.get("/c/trip?branch=other"))["merge"]
+    position = blocking.position
+    for values, status, words in (
+        ({}, 422, "A summary must not be blank"),
+        ({"how": "pick", "summary": "x"}, 422, "A merge by pick needs"),
+        ({"how": "pick", "pick": "t1"}, 422, "is not among the 1 that branch"),
+    ):
+        refused = browser.post("/do/merge", data=form | values)
+        assert (refused.status_code, words in refused.text) == (status, True), refused.text
+    assert blocking.position == position
+    blocking.append("trip", assistant("Tartu", id="o3"), branch="other")
+    refused = browser.post("/do/merge", data=form | {"summary": "Tallinn"})
+    assert (refused.status_code, "went on since this page was shown" in refused.text) == (409, True)
+    blocking.delete_branch("trip", "other")
+    assert browser.post("/do/merge", data=form | {"summary": "Tallinn"}).status_code == 404
+    assert [message.id for message in blocking.get_messages("trip", branch="main")] == ["t1", "t2"]
+
+
 def test_name(browser: httpx.Client, blocking: chatledger.Ledger) -> None:
     """A checkpoint is set, and shown."""
     page = send(browser, "/c/trip?m=t1", "name", name="asked")
@@ -454,6 +528,7 @@ FORMS: dict[str, dict[str, str]] = {
     "fork": {"chat_id": "trip", "message_id": "t1"},
     "edit": {"chat_id": "trip", "message_id": "t1", "text": "x"},
     "switch": {"chat_id": "trip", "branch": "other"},
+    "merge": {"chat_id": "trip", "source": "other", "source_head": "t1", "into": "main", "how": "rebase"},
     "name": {"chat_id": "trip", "message_id": "t1", "name": "x"},
     "annotate": {"chat_id": "trip", "message_id": "t1", "hidden": "true", "before": "{}"},
     "redact": {"chat_id": "trip", "message_id": "t1", "keep": "x"},
