@@ -284,3 +284,43 @@ def test_places_are_shown_for_rows_that_are_late(page: Page) -> None:
 
     expect(page.locator("tbody.waiting")).to_have_count(0)
     expect(page.locator("tbody tr", has_text="A weekend in Riga")).to_be_visible()
+
+
+def test_sessions_of_coding_agents(page: Page, demo: Demo, check_page: Callable[[str], None]) -> None:
+    """By keys and menus: from the agents to what was kept in one folder, its command copied, and into the chat at what was found."""
+    page.goto("/sessions")
+    check_page("sessions-empty")
+    for number in range(120):
+        agent = ("claude-code", "codex")[number % 2]
+        told = {"agent": agent, "session": f"s{number}", "cwd": f"/src/trip{number % 4}", "git_branch": "main"}
+        demo.ledger.create_chat(f"{agent}/s{number}", "ada", title=f"Part {number}", metadata=told)
+    demo.ledger.append("codex/s1", [user("Where is quenepa grown?"), assistant("In Ponce.", id="ponce")])
+    page.goto("/agents")
+    page.get_by_role("link", name="Coding agents").click()
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(100)
+    check_page("sessions")
+    rows.last.scroll_into_view_if_needed()
+    expect(rows).to_have_count(120)
+    page.get_by_text("Folder", exact=True).first.click()
+    page.get_by_role("link", name="/src/trip1").click()
+    expect(rows).to_have_count(30)
+    page.get_by_text("Resume in", exact=True).click()
+    page.get_by_role("link", name="gemini-cli").click()
+    expect(rows.first.locator("code")).to_contain_text("chatledger resume codex/s")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy the command that resumes Part 1", exact=True).click()
+    expect(page.locator("#live")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == "chatledger resume codex/s1 --in gemini-cli"
+    page.keyboard.press("/")
+    page.keyboard.type("ponce")
+    expect(rows).to_have_count(1)
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    check_page("sessions-narrow")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+
+    expect(page.locator("article.chosen")).to_contain_text("In Ponce.")
+    for chat in demo.ledger.list_chats(metadata={"git_branch": "main"}):
+        demo.ledger.delete_chat(chat.id)

@@ -19,6 +19,7 @@ PAGES = {
     "agents": "/agents",
     "thread": f"/agents/{THREAD}",
     "state": f"/states/{STATE}",
+    "sessions": "/sessions",
     "log": "/log",
     "proof": "/proof",
     "absent": "/c/nowhere",

@@ -79,7 +79,8 @@ def chats(
     next_id: str | None = None
     is_degraded = False
     if sought:
-        found, is_degraded = _search(call, sought, user_id)
+        recent = call.reader.list_chats(user_id=user_id, limit=TITLES)
+        found, is_degraded = search_chats(call, sought, user_id, recent)
         rows = [(chat, hits) for chat, hits in found if chat.updated_at >= since]
     else:
         listed = call.reader.list_chats(
@@ -110,22 +111,27 @@ def _written_now(call: HttpCall) -> set[str]:
     return {stream.chat_id for stream in streams if stream.status == "writing"}
 
 
-def _search(call: HttpCall, sought: str, user_id: str | None) -> tuple[list[tuple[Chat, list[SearchHit]]], bool]:
+def search_chats(
+    call: HttpCall, sought: str, user_id: str | None, recent: list[Chat]
+) -> tuple[list[tuple[Chat, list[SearchHit]]], bool]:
+    """Return chats with what is sought in their titles or folders, of those that changed last, and then in messages; and whether some may be missing."""
     hits = call.reader.search(while_typing(sought), user_id=user_id, limit=_HITS)
     by_chat: dict[str, list[SearchHit]] = {}
     for hit in hits:
         by_chat.setdefault(hit.message.chat_id, []).append(hit)
     words = sought.casefold().split()
-    chats = {
-        chat.id: chat
-        for chat in call.reader.list_chats(user_id=user_id, limit=TITLES)
-        if all(word in f"{chat.title or ''} {chat.id}".casefold() for word in words)
-    }
+    chats = {chat.id: chat for chat in recent if all(word in _titles(chat) for word in words)}
     for chat_id in by_chat:
         if chat_id not in chats and (chat := call.reader.get_chat(chat_id)) is not None:
             chats[chat_id] = chat
     rows = [(chat, by_chat.get(chat.id, [])[:_SNIPPETS]) for chat in chats.values()]
     return rows[:_ROWS], hits.is_degraded
+
+
+def _titles(chat: Chat) -> str:
+    """Title and id of a chat, and the folder and branch that a coding agent worked in."""
+    metadata = chat.metadata or {}
+    return f"{chat.title or ''} {chat.id} {metadata.get('cwd', '')} {metadata.get('git_branch', '')}".casefold()
 
 
 def while_typing(sought: str) -> str:

@@ -21,7 +21,22 @@ from ..http.contract import Contract
 from ..http.problems import RequestError, answer_problem, problem_of
 from ..http.routing import JSON, POSITION, HttpCall, Route
 from ..http.service import Service
-from . import agents, chat, chats, diff, log, palette, person, proof, search, sharing, state, steps, thread
+from . import (
+    agents,
+    chat,
+    chats,
+    coding_agents,
+    diff,
+    log,
+    palette,
+    person,
+    proof,
+    search,
+    sharing,
+    state,
+    steps,
+    thread,
+)
 from .actions import ACTIONS
 from .chats import LATELY
 from .links import EntryLinks
@@ -35,7 +50,22 @@ from .signing_in import SIGN_IN, SIGN_OUT, SigningIn, check_origin
 from .static_files import ICON, PREFIX, StaticFiles
 from .thread import planned_statuses, statuses_of
 
-_MODULES: Final = (chats, chat, sharing, steps, diff, agents, thread, state, search, log, proof, person, palette)
+_MODULES: Final = (
+    chats,
+    chat,
+    sharing,
+    steps,
+    diff,
+    agents,
+    coding_agents,
+    thread,
+    state,
+    search,
+    log,
+    proof,
+    person,
+    palette,
+)
 PAGES: Final[tuple[ExplorerPage, ...]] = tuple(page for module in _MODULES for page in module.PAGES)
 """All pages, in the order of the navigation."""
 
