@@ -275,7 +275,7 @@ def serve_feed(location: str) -> None:
             app.add_route("/feed", feed)
             return app
 
-    serve(WithFeed(location=location, port=0), tell=lambda line: print(line, flush=True))
+    serve(WithFeed(location=location, port=0), tell=lambda line: print(line, flush=True), show=print)
 
 
 def serve_folder(folder: Path, sign: str = "serving ", *, options: Sequence[str] = (), cwd: Path | None = None) -> Any:

@@ -95,5 +95,5 @@ def _arguments(call: Call) -> Any:
         return call.input
     try:
         return msgspec.json.decode(call.raw or "null")
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return call.raw

@@ -113,7 +113,7 @@ class ErasureReport(Value, frozen=True, kw_only=True):
         try:
             values: Any = msgspec.json.decode(text)
             form = values.pop("format")
-        except (msgspec.DecodeError, ValueError, AttributeError, KeyError, TypeError) as error:
+        except (msgspec.DecodeError, ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
             msg = "this is no receipt of an erasure: it has no 'format'; give the file that erase_user or 'delete --user' wrote"
             raise InvalidValueError(msg) from error
         if form != FORMAT:

@@ -56,6 +56,8 @@ PemSource = str | os.PathLike[str] | bytes
 _MAKE = "openssl genpkey -algorithm ed25519 -out anchor.key"
 _EXPORT = "openssl pkey -in anchor.key -pubout -out anchor.pub"
 _NO_SIGNATURE = bytes(64)
+_MOST_PEM_BYTES: Final = 4 << 20
+"""Ten times the certificates of all authorities that systems trust."""
 
 
 def load_private_key(source: PemSource) -> "Ed25519PrivateKey":
@@ -83,7 +85,7 @@ def read_signing_key(source: PemSource) -> bytes:
         ConfigurationError: As `load_private_key`.
     """
     load_private_key(source)
-    return source if isinstance(source, bytes) else absolute_path(source).read_bytes()
+    return pem_of(source, f"the private key {source!s} cannot be read")
 
 
 def load_public_key(source: PemSource) -> "Ed25519PublicKey":
@@ -105,11 +107,19 @@ def load_public_key(source: PemSource) -> "Ed25519PublicKey":
 
 def pem_of(source: PemSource, otherwise: str, hint: str = "") -> bytes:
     """Return the content of a PEM file. Raises `ConfigurationError` in these words, and why, where it cannot be read."""
+    if isinstance(source, bytes):
+        return source
     try:
-        return source if isinstance(source, bytes) else absolute_path(source).read_bytes()
+        with absolute_path(source).open("rb") as stream:
+            # Not to its end: a device such as `/dev/full` has none.
+            pem = stream.read(_MOST_PEM_BYTES + 1)
     except OSError as error:
         msg = f"{otherwise}: {error.strerror or error}{hint}"
         raise ConfigurationError(msg) from error
+    if len(pem) > _MOST_PEM_BYTES:
+        msg = f"{otherwise}: it is larger than {_MOST_PEM_BYTES >> 20} MiB, so it is no file of PEM{hint}"
+        raise ConfigurationError(msg)
+    return pem
 
 
 def _load(source: PemSource, load: Callable[[bytes], object], what: str, how: str) -> object:

@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from chatledger.domain.errors import CorruptStateError, InvalidValueError
 from chatledger.domain.legal_hold import LegalHold
-from chatledger.domain.limits import check_count
+from chatledger.domain.limits import check_count, sought_id
 from chatledger.domain.versioned.keys import THREAD
 from chatledger.domain.versioned.record import StatusName, VersionedRecord, is_expired
 from chatledger.domain.versioned.standing import ThreadStatus, words_of
@@ -179,6 +179,7 @@ class ThreadMethods(LedgerPart):
             InvalidValueError: `after` is no `next`.
         """
         check_count(limit, "limit")
+        user_id = None if user_id is None else sought_id(user_id, "user_id", empty=True)
         store = self._store
         store.task_writes.settle(None)
         with store.snapshot() as snapshot:
@@ -210,6 +211,7 @@ class ThreadMethods(LedgerPart):
         The numbers are kept in the index. Where a user is named, or the ledger is limited to one, the threads that name no owner, and
         those of chats that the user is a member of, are looked at, at most 2,000 of them.
         """
+        user_id = None if user_id is None else sought_id(user_id, "user_id", empty=True)
         store = self._store
         store.task_writes.settle(None)
         with store.snapshot() as snapshot:

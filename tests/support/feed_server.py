@@ -76,7 +76,7 @@ def main() -> None:
     """Serve until told to stop."""
     location, workers, port = sys.argv[1:]
     settings = ServingFeed(location=location, port=int(port), workers=int(workers))
-    serve(settings, tell=lambda line: print(line, flush=True))
+    serve(settings, tell=lambda line: print(line, flush=True), show=print)
 
 
 if __name__ == "__main__":

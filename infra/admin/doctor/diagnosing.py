@@ -19,7 +19,7 @@ from ...log.nats_server.preflight import check_store
 from ...log.port import READ_PAGE, EventLog
 from ...store.opening import STREAM
 from ...store.opening.encryption import Encryption
-from ...store.opening.locations import open_unshared
+from ...store.opening.locations import location_text, open_unshared
 from ...store.opening.options import LogOnly
 from ...store.opening.presence import require_ledger, sqlite_file, without_secrets
 from .chains import ChainScan
@@ -72,7 +72,7 @@ def diagnose(
     Raises:
         ConfigurationError: There is nothing at that location, or the log is encrypted and no key was given.
     """
-    text = os.fspath(location)
+    text = location_text(LogOnly(location))
     if text == "memory:":
         msg = "a ledger in memory is gone with its process; there is nothing to look at"
         raise ConfigurationError(msg)

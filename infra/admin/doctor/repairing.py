@@ -23,7 +23,7 @@ from ...log.nats.endpoint import Login
 from ...log.nats_server.directory import DataDirectory, OwnerLock
 from ...log.witness import read_last_seen
 from ...store.opening.encryption import Encryption
-from ...store.opening.locations import log_at, open_shared
+from ...store.opening.locations import location_text, log_at, open_shared
 from ...store.opening.options import LogOnly, OpenOptions
 from ...store.opening.presence import require_ledger, without_secrets
 from ...store.quarantine import Note, Quarantine, QuarantinedStream, stamp_now
@@ -72,7 +72,7 @@ def repair(
         LedgerLockedError: Somebody has it open.
         CorruptStateError, ChainIntegrityError: The backup is damaged, or what was made is not sound; nothing was replaced.
     """
-    text = os.fspath(location)
+    text = location_text(LogOnly(location))
     if "://" in text or text == "memory:":
         if text == "memory:" or backup is not None:
             msg = (

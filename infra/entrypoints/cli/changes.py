@@ -35,7 +35,7 @@ def _entry(value: str) -> tuple[str, Any]:
         raise ValueError
     try:
         return key, msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         if text[:1] in _DATA and text:
             raise ValueError from None
         return key, text

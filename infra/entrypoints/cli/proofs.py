@@ -161,6 +161,9 @@ def note_key(anchor: Anchor, source: str) -> None:
 def content_of(file: Path, what: str) -> bytes:
     """Return the content of a file, or raise `ConfigurationError`."""
     try:
+        if file.is_char_device():
+            msg = f"the {what} {file} cannot be read: it is a device"  # such as `/dev/full`, which has no end
+            raise ConfigurationError(msg)
         return file.read_bytes()
     except OSError as error:
         msg = f"the {what} {file} cannot be read: {error.strerror or error}"

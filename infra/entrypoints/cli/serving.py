@@ -157,7 +157,11 @@ def serve_command(
         print_text(line)
         sys.stdout.flush()
 
-    serve(serving, tell=tell)
+    def show(link: str) -> None:
+        # Whoever keeps or parses stdout is not to keep a link that lets a browser in.
+        click.echo(f"explore it at {link}", err=True)
+
+    serve(serving, tell=tell, show=show)
 
 
 @click.command("explore")

@@ -21,6 +21,7 @@ from .access import Principal, Scope, credential_of
 
 PREFIX: Final = "clk_"
 _SECRET_BYTES: Final = 32
+_MOST_BYTES: Final = 64 << 20  # of the file, a quarter of a million keys
 _log: Final = logging.getLogger("chatledger.server")
 
 
@@ -68,7 +69,8 @@ class KeyFile:
             ConfigurationError: The file cannot be read.
         """
         try:
-            content = msgspec.json.decode(self.path.read_bytes(), type=_Content)
+            with self.path.open("rb") as stream:  # not to its end: a device such as `/dev/full` has none
+                content = msgspec.json.decode(stream.read(_MOST_BYTES), type=_Content)
         except FileNotFoundError:
             return []
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -205,9 +205,9 @@ def serving(app: Starlette, *, connections: int = CONNECTIONS) -> Generator[str]
             thread.join()
 
 
-def serve(settings: Serving, *, tell: Callable[[str], None], show: Callable[[str], None] | None = None) -> None:
+def serve(settings: Serving, *, tell: Callable[[str], None], show: Callable[[str], None]) -> None:
     """
-    Serve a ledger until the process is told to stop. `tell` gets lines once it listens, `show` the address of the explorer.
+    Serve a ledger until the process is told to stop. `tell` gets a line once it listens, `show` the address of the explorer.
 
     Raises:
         ConfigurationError: The address is taken, something that is named is not there, or others could reach the server
@@ -233,11 +233,7 @@ def serve(settings: Serving, *, tell: Callable[[str], None], show: Callable[[str
         tell(f"serving {ledger.location} at http://{shown}:{port}")
         if settings.explorer is not None:
             links = settings.links()
-            entrance = settings.explorer if links is None else links.current()
-            if show is None:
-                tell(f"explore it at {entrance}")
-            else:
-                show(entrance)
+            show(settings.explorer if links is None else links.current())
         if settings.workers == 1:
             Server(configure(app, connections=settings.connections), app).run([listening])
         else:

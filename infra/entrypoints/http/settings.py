@@ -188,5 +188,5 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _print_link(link: str) -> None:
-    sys.stdout.write(f"the next browser: {link}\n")
-    sys.stdout.flush()
+    sys.stderr.write(f"the next browser: {link}\n")
+    sys.stderr.flush()

@@ -135,7 +135,8 @@ class JsonWebTokens:
 
 def _read_file(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        with Path(path).open("rb") as stream:
+            return stream.read(_MAX_KEYS_BYTES)
     except OSError as error:
         msg = f"cannot read the keys in {path}: {error.strerror}"
         raise ConfigurationError(msg) from error

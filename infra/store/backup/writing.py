@@ -190,7 +190,7 @@ def forget_mark(log: EventLog, folder: str | os.PathLike[str]) -> bool:
         msg = f"{home.path} has a backup still; delete the folder first, or bring it up to date"
         raise ConfigurationError(msg)
     # As the report names it: the path of another machine may be a link on this one.
-    names = {mark_of(home.path), f"{BACKUP_MARK}{os.fspath(folder)}"}
+    names = {mark_of(home.path), _mark(folder)}
     marks = [mark for mark in log.bookmarks() if mark.name in names]
     for mark in marks:
         log.drop_bookmark(mark.key)
@@ -198,7 +198,12 @@ def forget_mark(log: EventLog, folder: str | os.PathLike[str]) -> bool:
 
 
 def mark_of(folder: Path) -> str:
-    return f"{BACKUP_MARK}{folder.resolve()}"
+    return _mark(folder.resolve())
+
+
+def _mark(folder: str | os.PathLike[str]) -> str:
+    # A name of a folder may be no text, and then has lone surrogates, which no log takes.
+    return BACKUP_MARK + os.fspath(folder).encode(errors="backslashreplace").decode()
 
 
 class _BackupRun:

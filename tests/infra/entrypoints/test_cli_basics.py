@@ -183,7 +183,8 @@ def test_impossible_locations(tmp_path: Path, verb: str) -> None:
     assert "not a chatledger directory" in fails(1, verb, at=tmp_path / "foreign")
     assert "upgrade chatledger" in fails(1, verb, at=tmp_path / "newer")
     assert "unknown location" in fails(1, "--location", "http://example.org", verb)
-    assert "the location must be the path of a directory" in fails(1, "--location", "", verb)
+    for each in ([verb], ["doctor"], ["doctor", "--repair"]):
+        assert "the location must be the path of a directory" in fails(1, "--location", "", *each)
     for place in ("~no-such-user/data", "sqlite:///~no-such-user/data.db"):
         assert fails(1, "-l", place, verb).startswith("the home directory in '~no-such-user/data")
     assert [path.name for path in (tmp_path / "foreign").iterdir()] == ["thesis.txt"]

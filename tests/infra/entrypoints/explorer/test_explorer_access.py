@@ -328,7 +328,11 @@ def test_session_key_is_kept(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("verb", ["explore", "serve"])
 def test_the_command_prints_a_link(tmp_path: Path, verb: str) -> None:
-    """Who opens it sees the chats; the sessions it begins hold in the next process too."""
+    """
+    Who opens it sees the chats; the sessions it begins hold in the next process too.
+
+    A server's link is on stderr: its stdout may be kept, or read by a program.
+    """
     place = f"sqlite:///{tmp_path}/chats.db"
     with chatledger.open(place) as ledger:
         ledger.create_chat("shown", "ada", title="A chat to see")
@@ -336,11 +340,13 @@ def test_the_command_prints_a_link(tmp_path: Path, verb: str) -> None:
     command = [sys.executable, "-m", "chatledger", verb, "--location", place, "--port", "0", *options]
     sealed = None
     for _ in range(2):
+        stdout, stderr = (subprocess.PIPE, None) if verb == "explore" else (None, subprocess.PIPE)
         with subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+            command, stdout=stdout, stderr=stderr, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
         ) as server:
-            assert server.stdout is not None
-            link = next(line.split()[-1] for line in server.stdout if "explore it at" in line)
+            lines = server.stdout or server.stderr
+            assert lines is not None
+            link = next(line.split()[-1] for line in lines if "explore it at" in line)
             url = httpx.URL(link)
             with httpx.Client(base_url=url.copy_with(path="/", query=None), headers=BROWSER, timeout=30) as browser:
                 if sealed is None:
