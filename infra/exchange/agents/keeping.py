@@ -17,8 +17,8 @@ from ...ledger.port import store_of
 from .agent import Agent, SessionFile
 from .following import FileKeeping, FilePlace, Kept, is_seen, place_now, place_of, stamp_of
 
-_LIVE_S, _FOLDERS_S, _ALL_S, _LIVE_FOR_S = 1.0, 5.0, 60.0, 600.0
-"""Files that grew of late are looked at each second, folders each 5, everything each minute."""
+_LIVE_S, _FOLDERS_S, _ALL_S, _LIVE_FOR_S, _LIST_S = 1.0, 5.0, 60.0, 600.0, 600.0
+"""Files that grew of late are looked at each second, folders each 5, all files each minute; they are listed where a folder changed."""
 _QUIET_S: Final = 60.0
 """After so long without a turn, lines at the end of a file that say nothing are kept too."""
 _THREADS: Final = 64
@@ -99,10 +99,11 @@ class Keeper:
     def watch(self, tell: Callable[[Round], None]) -> None:
         """Keep what is new for ever, and tell each time; until an exception, such as `KeyboardInterrupt`, ends it."""
         files = list(self._files())
-        looked_at = all_at = used_at = time.monotonic()
+        looked_at = listed_at = all_at = used_at = time.monotonic()
         folders = self._folders(files)
         times = _times(folders)
-        due = files
+        due, live = files, list[tuple[Agent, SessionFile]]()
+        is_new = is_all = False
         with ExitStack() as stack:
             ledger: Ledger | None = None
             while True:
@@ -115,7 +116,9 @@ class Keeper:
                         some = [pair for pair in due if (pair[1].path in ended) is at_end]
                         tell(self._keep(ledger, some, at_end=at_end))
                     used_at = at
-                elif ledger is not None and at - used_at > _CLOSE_S:
+                if due or is_all:
+                    live = [pair for pair in files if at - self._changed.get(pair[1].path, -_LIVE_FOR_S) < _LIVE_FOR_S]
+                if not due and ledger is not None and at - used_at > _CLOSE_S:
                     stack.close()
                     ledger = None
                 time.sleep(_LIVE_S)
@@ -123,16 +126,16 @@ class Keeper:
                 if at - looked_at >= _FOLDERS_S:
                     looked_at, before = at, times
                     times = _times(folders)
-                    if times != before or at - all_at >= _ALL_S:
-                        all_at, files = at, list(self._files())
+                    is_changed = times != before
+                    # In a folder that was new just now another one may have come unseen.
+                    if is_changed or at - listed_at >= (_ALL_S if is_new else _LIST_S):
+                        listed_at, is_new, files = at, is_changed, list(self._files())
                         folders = self._folders(files)
                         times = _times(folders)
-                live = (
-                    files
-                    if all_at == at
-                    else [pair for pair in files if at - self._changed.get(pair[1].path, -_LIVE_FOR_S) < _LIVE_FOR_S]
-                )
-                due = self._as_now([pair for pair in live if self._is_due(pair[1], at)])
+                    if listed_at == at or at - all_at >= _ALL_S:
+                        all_at = at
+                is_all = all_at == at
+                due = self._as_now([pair for pair in (files if is_all else live) if self._is_due(pair[1], at)])
 
     def _as_now(self, due: list[tuple[Agent, SessionFile]]) -> list[tuple[Agent, SessionFile]]:
         """Sessions that are due, those of a database as they are now: each is looked at where any of them changed."""
