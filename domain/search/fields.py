@@ -4,7 +4,7 @@ import re
 from typing import Any, Final, Literal, cast
 
 from ..forms.items import Call, Json, Reasoning, Refusal, Result, Text
-from ..forms.reading import items_of, known_form, text_of, without_instructions
+from ..forms.reading import known_form, text_of, without_instructions
 from ..forms.writing import input_of
 from ..values import Message
 
@@ -61,7 +61,7 @@ def search_texts(form: str | None, data: Any, name: str) -> dict[SearchField, st
         text = text_of(form, data)
         return {TEXT: text} if text else {}
     texts: dict[SearchField, list[str]] = {TEXT: [], TOOLS: [], REASONING: []}
-    for item in without_instructions(items_of(form, data, name)):
+    for item in without_instructions(registered.read(data, name, None)):
         what = item.what
         if isinstance(what, Text | Refusal):
             texts[TEXT].append(what.text)

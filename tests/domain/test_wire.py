@@ -40,6 +40,7 @@ INPUTS = {
     "WrittenTurn",
     "Fragment",
     "LoadContext",
+    "ReplayAnswer",
     "Limits",
     "Login",
     "Principal",
