@@ -3,12 +3,13 @@
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import chatledger
 from chatledger import NewMessage
+from chatledger.infra.ledger.peers import LedgerPeer
 
 from ..measure import Row, check_equal
 from ..prose import Prose
@@ -43,9 +44,11 @@ def pulls(world: World) -> Iterator[Row]:
             with (theirs / f"chat-{number}.jsonl").open("a") as file:
                 file.write(_line(message))
         _commit(theirs)
+        laptop_as_peer, old = _Counting(laptop), _git(folder / "copy", "rev-parse", "HEAD")
+        pack = _git(theirs, "pack-objects", "--revs", "--thin", "--stdout", "--quiet", given=b"HEAD\n^" + old)
         for name in (f"pull of {chats:,} among {chats * _PER_CHAT:,} messages", "pull where nothing changed"):
             began = time.perf_counter()
-            pulled = office.pull(laptop, name="laptop").chats
+            pulled = office.pull(laptop_as_peer, name="laptop").chats
             between = time.perf_counter()
             _git(folder / "copy", "fetch", "--quiet", "origin", "+refs/heads/*:refs/heads/*")
             ended = time.perf_counter()
@@ -61,6 +64,26 @@ def pulls(world: World) -> Iterator[Row]:
                     "has it on the disk, in the index and in the search when it returns"
                 ),
             )
+        yield Row(
+            subject="pulls",
+            name=f"bytes of a pull of {chats:,} among {chats * _PER_CHAT:,} messages",
+            peer="git pack",
+            show="bytes",
+            ours=[float(laptop_as_peer.size)],
+            theirs=[float(len(pack))],
+            note="the events as they travel, not compressed, next to the thin pack that git sends",
+        )
+
+
+class _Counting(LedgerPeer):
+    """A ledger that counts the bytes that it gives."""
+
+    size = 0
+
+    def write_bundle(self, known: Mapping[str, int], stream: IO[bytes], most: int) -> bool:
+        is_there = super().write_bundle(known, stream, most)
+        self.size += stream.tell()
+        return is_there
 
 
 def _message(prose: Prose, number: int) -> NewMessage:
@@ -79,5 +102,5 @@ def _commit(folder: Path) -> None:
     _git(folder, "-c", "user.name=ada", "-c", "user.email=ada@example.com", "commit", "--quiet", "--message", "more")
 
 
-def _git(folder: Path, *arguments: str) -> None:
-    subprocess.run(["git", *arguments], cwd=folder, check=True)
+def _git(folder: Path, *arguments: str, given: bytes | None = None) -> bytes:
+    return subprocess.run(["git", *arguments], cwd=folder, check=True, input=given, stdout=subprocess.PIPE).stdout
