@@ -32,7 +32,7 @@ from chatledger.projections.log.kinds import Decision, R, StreamKind, kind_of
 from chatledger.projections.snapshot import Snapshot
 
 from ..log.port import EventLog
-from .commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind, View
+from .commands import NO_CHATS, RETRY_S, ChatsToRead, EventKind, Take, View
 from .store import Store
 
 _MOST_GUESTS: Final = 16
@@ -44,6 +44,8 @@ _FORGOES: Final = (
     "backup",
     "hold",
     "holds",
+    "import_bundle",
+    "pull",
     "release",
     "remove_retention",
     "repair",
@@ -268,6 +270,12 @@ class ShareStore(Store):
             return self.execute(streams, key, decide, view=view)
 
         return [partial(finish, *decision) for decision in decisions]
+
+    def adopt(
+        self, streams: StreamKind[R], takes: Sequence[tuple[str, Take[R]]], *, view: View | None = None
+    ) -> list[Callable[[], list[Recorded]]]:
+        """Refuse: which chats of another ledger are new is said by who has all chats."""
+        return self.whole("import_bundle").adopt(streams, takes, view=view)
 
     def _await_other(self, stream_id: str, attempts: int, deadline: float) -> int:
         if self._other_share(stream_id) is not None:

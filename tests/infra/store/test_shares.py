@@ -5,6 +5,7 @@ import tempfile
 import threading
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,16 @@ from chatledger import (
     LogUnavailableError,
     NewMessage,
     NotFoundError,
+    user,
 )
 from chatledger.domain.log.shares import BUCKETS, Share, bucket_of, check_share
-from chatledger.errors import ChatExistsError, ChatNotFoundError, HeldError, OtherShareError, OwnerMismatchError
+from chatledger.errors import (
+    ChatExistsError,
+    ChatNotFoundError,
+    HeldError,
+    OtherShareError,
+    OwnerMismatchError,
+)
 from chatledger.graph_state import StateStore, state_id
 from chatledger.importers import ImportedBranch, ImportedChat, ImportedMessage, import_chats
 from chatledger.infra.ledger.items.item_store import ItemStore
@@ -72,6 +80,31 @@ def shares(server: Server, base: Path, count: int = 3) -> Generator[tuple[str, l
                 for number in range(count)
             ],
         )
+
+
+def test_chats_of_another_ledger_come_to_who_has_all(server: Server, tmp_path: Path) -> None:
+    """A share does not see which chats the others have, so a pull would write again, beside the others, what is there."""
+    with shares(server, tmp_path) as (location, nodes), chatledger.open("memory:") as laptop:
+        laptop.create_chat("trip", "ada")
+        laptop.append("trip", [user("Riga")])
+        bundle = tmp_path / "trip.clb"
+        laptop.bundle(["trip"], bundle)
+        for attempt in (
+            lambda: nodes[0].pull(laptop, name="laptop"),
+            lambda: laptop.push(nodes[0], name="laptop"),
+            lambda: nodes[0].import_bundle(bundle),
+        ):
+            with pytest.raises(
+                AccessDeniedError, match=r"this ledger holds share 0/3\. Open the ledger without share="
+            ):
+                attempt()
+        with BytesIO(bundle.read_bytes()) as stream, pytest.raises(AccessDeniedError, match="holds share 0/3"):
+            nodes[0]._take_in(stream)  # pyright: ignore[reportPrivateUsage] - what a server does with a push
+        assert nodes[0].position == 0
+        with chatledger.open(location, index=tmp_path / "whole") as whole:
+            assert [chat.outcome for chat in whole.pull(laptop, name="laptop").chats] == ["new"]
+        assert nodes[bucket_of("ada") % 3].sync()
+        assert [message.text for message in nodes[bucket_of("ada") % 3].get_messages("trip")] == ["Riga"]
 
 
 @settings(max_examples=examples(50))
