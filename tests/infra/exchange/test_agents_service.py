@@ -113,7 +113,9 @@ def test_systemd_reads_the_unit(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert (checked.returncode, checked.stderr) == (0, "")
+    # Units of the system may say something too, such as that this folder is too deep for their sockets.
+    about_it = [line for line in checked.stderr.splitlines() if unit.path.name in line]
+    assert (checked.returncode, about_it) == (0, []), checked.stderr
 
 
 def said_in(unit: str, name: str) -> list[list[str]]:
