@@ -122,6 +122,9 @@ def keep_command(
     'resume' and 'search --kept' look there. What an agent deletes stays. A file that cannot be read is named, and the exit
     code is 1.
     """
+    if dry_run and service is None:
+        msg = "--dry-run goes with --install or --uninstall"
+        raise click.UsageError(msg)
     if service is not None:
         arguments = [part for name in names for part in ("--agent", name)]
         arguments += [part for pattern in excluded for part in ("--exclude", pattern)]

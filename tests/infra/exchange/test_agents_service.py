@@ -118,6 +118,15 @@ def test_systemd_reads_the_unit(tmp_path: Path) -> None:
     assert (checked.returncode, about_it) == (0, []), checked.stderr
 
 
+def test_a_dry_run_of_nothing_keeps_nothing(home: Path) -> None:
+    claude_file(home, as_bytes(CLAUDE))
+    result = run("keep", "--dry-run")
+
+    assert result.exit_code == 2
+    assert "--dry-run goes with --install or --uninstall" in result.stderr
+    assert run("sessions", "--json").stdout in {"", "[]\n"}
+
+
 def said_in(unit: str, name: str) -> list[list[str]]:
     """The words of a setting of a unit, as systemd takes them apart."""
     lines = [line.partition("=")[2] for line in unit.splitlines() if line.startswith(f"{name}=")]
