@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -80,6 +81,10 @@ def test_two_servers_are_one(tmp_path: Path) -> None:
                 cookie = {"Cookie": entered.headers["set-cookie"].partition(";")[0]}
                 for address in addresses:
                     page = browser.get(address, headers=cookie)
+                    deadline = time.monotonic() + 10
+                    while "Dinner 1" not in page.text and time.monotonic() < deadline:
+                        time.sleep(0.1)  # a server takes in within moments what another one wrote
+                        page = browser.get(address, headers=cookie)
                     assert 200 == page.status_code
                     assert 'href="/ledger/c/team%2F0"' in page.text
                     assert "Dinner 1" in page.text
