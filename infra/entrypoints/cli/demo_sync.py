@@ -115,9 +115,11 @@ def _same(ledgers: Ledgers) -> None:
         if not any(report.chats for report in pulled):
             break
     told = [_told(ledger) for ledger in (ledgers.laptop, ledgers.office, ledgers.phone)]
-    verdict = "all three tell the same" if told == told[:1] * 3 else "THEY DIFFER, which is a bug: please report it"
+    is_same = told == told[:1] * len(told)
+    verdict = "all three tell the same" if is_same else "THEY DIFFER, which is a bug: please report it"
     print_text(
-        f"{count(len(told[0]), 'message')} on the laptop, in the office and on the phone: {verdict}.", "bold green"
+        f"{count(len(told[0]), 'message')} on the laptop, in the office and on the phone: {verdict}.",
+        "bold green" if is_same else "bold red",
     )
 
 
