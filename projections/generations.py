@@ -21,7 +21,7 @@ from .lmdb.tables import Tables
 from .log.kinds import kind_of
 from .operating_system import OPEN_FLAGS, lock_file, replace, sync
 
-SCHEMA: Final = b"44"
+SCHEMA: Final = b"45"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
 
 _STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"

@@ -288,7 +288,10 @@ def serve_folder(folder: Path, sign: str = "serving ", *, options: Sequence[str]
 def _child(command: list[str], sign: str = "serving ", cwd: Path | None = None) -> Generator[str]:
     """Run a server in another process; gives its address, which it prints."""
     root = Path(__file__).parents[2]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=cwd or root) as child:
+    # `serve` says on stderr where the explorer is, with a token that signs in.
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=cwd or root
+    ) as child:
         try:
             assert child.stdout is not None
             line = next((line for line in child.stdout if line.startswith(sign)), None)

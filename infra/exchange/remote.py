@@ -26,7 +26,7 @@ from chatledger.domain.remotes import Remote
 
 from ..ledger.bundles import is_bundle
 from ..ledger.environment import open_given, require_ledger
-from ..ledger.peers import ChatStanding, PulledChat, Settlement, TakenChat
+from ..ledger.peers import ChatStanding, Heads, HeadSums, PulledChat, Settlement, TakenChat
 from .tails import ChatTail, read_tail, written_tail
 
 if TYPE_CHECKING:
@@ -83,8 +83,11 @@ class _RemoteHead(msgspec.Struct):
 
 
 class _RemoteHeads(msgspec.Struct):
-    identity: str
     heads: list[_RemoteHead]
+
+
+class _Standings(msgspec.Struct):
+    standings: dict[str, ChatStanding]
 
 
 class _Holds(msgspec.Struct):
@@ -134,18 +137,25 @@ class RemoteLedger:
         """The largest bundle that it takes."""
         return _MOST_BYTES
 
-    @property
-    def identity(self) -> str:
-        """Tells its log from others."""
-        return self._heads([]).identity
+    def sums(self, under: Sequence[str]) -> HeadSums:
+        """Return the sums over the last events of the chats that the key may see: the root, or those below places of the tree."""
+        return _decoded(self._ask("/pulls/sums", {"under": under}), HeadSums, self.url)
 
-    def heads(self, chat_ids: Sequence[str] | None) -> dict[str, tuple[int, str]]:
-        """Return the version and the hash of the last event of each chat, or of some."""
-        return {head.chat_id: (head.version, head.hash) for head in self._heads(chat_ids).heads}
+    def heads(self, chat_ids: Sequence[str], buckets: Sequence[str] = ()) -> Heads:
+        """Return the version and the hash of the last event of some chats, and of those of some buckets of the tree of sums."""
+        answer = self._ask("/pulls/heads", {"chat_ids": chat_ids, "buckets": buckets})
+        return {head.chat_id: (head.version, head.hash) for head in _decoded(answer, _RemoteHeads, self.url).heads}
 
-    def standing(self, chat_id: str, version: int) -> ChatStanding:
-        """Say how far it has come with a chat, and whether it has an event of that version."""
-        return _decoded(self._ask("/pulls/standing", {"chat_id": chat_id, "version": version}), ChatStanding, self.url)
+    def standings(self, versions: Mapping[str, int]) -> dict[str, ChatStanding]:
+        """Say how far it has come with each chat, and whether it has an event of that version."""
+        if not versions:
+            return {}
+        answer = self._ask("/pulls/standings", {"versions": versions})
+        standings = _decoded(answer, _Standings, self.url).standings
+        if standings.keys() != versions.keys():
+            msg = f"{self.url} does not say how far it has come with the chats that were asked for"
+            raise InvalidValueError(msg)
+        return standings
 
     def write_bundle(self, known: Mapping[str, int], stream: IO[bytes], most: int) -> bool:
         """Write a bundle of the next events of chats after the first few, of each about `most`; False where none of the chats is there."""
@@ -181,9 +191,6 @@ class RemoteLedger:
         if settled.lacks:
             raise MessageNotFoundError(settlement.chat_id)
         return settled.chat
-
-    def _heads(self, chat_ids: Sequence[str] | None) -> _RemoteHeads:
-        return _decoded(self._ask("/pulls/heads", {"chat_ids": chat_ids}), _RemoteHeads, self.url)
 
     def _ask(self, path: str, body: Any = None) -> bytes:
         answer = BytesIO()

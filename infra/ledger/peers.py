@@ -3,8 +3,9 @@
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain, count
-from typing import IO, Any, Final, Literal, Protocol, runtime_checkable
+from typing import IO, Annotated, Any, Final, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -29,6 +30,7 @@ from chatledger.domain.errors import (
 from chatledger.domain.legal_hold import LegalHold
 from chatledger.domain.limits import sought_id
 from chatledger.domain.proof.bundle import ChatEntry
+from chatledger.domain.proof.head_sums import bucket_sums, rows_below, sums_under
 from chatledger.domain.values import RedactionCause
 from chatledger.domain.wire import Value
 from chatledger.projections.chat.reader import IndexedChat, read_heads
@@ -43,6 +45,10 @@ from .port import store_of
 from .proof import tree_of
 from .redactions import redact_messages
 
+Heads = dict[str, tuple[int, str]]
+"""By the ids of chats the version and the hash of the last event."""
+Place = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{2}){0,2}$")]
+"""A place in the tree of sums over heads: the root, a group or a bucket, in hexadecimal digits."""
 Outcome = Literal["new", "continued", "merged", "deleted", "replaced", "held", "left", "refused"]
 
 
@@ -134,21 +140,35 @@ class Settlement(Value, frozen=True, kw_only=True):
     ended: int
 
 
+class HeadSums(Value, frozen=True, kw_only=True):
+    """
+    Sums over the last events of the chats of a ledger, equal in two that have the same.
+
+    Args:
+        identity: Tells its log from others.
+        chats: How many chats it has.
+        sums: By the places that stand directly below those that were asked for; the root at `""`.
+    """
+
+    identity: str
+    chats: int
+    sums: dict[Place, str]
+
+
 @runtime_checkable
 class Peer(Protocol):
     """Port of either ledger."""
 
-    @property
-    def identity(self) -> str:
-        """Tells its log from others."""
+    def sums(self, under: Sequence[str]) -> HeadSums:
+        """Return the sums over the last events of its chats: the root, or those below places of the tree."""
         ...
 
-    def heads(self, chat_ids: Sequence[str] | None) -> dict[str, tuple[int, str]]:
-        """Return the version and the hash of the last event of each chat, or of some."""
+    def heads(self, chat_ids: Sequence[str], buckets: Sequence[str] = ()) -> Heads:
+        """Return the version and the hash of the last event of some chats, and of those of some buckets of the tree of sums."""
         ...
 
-    def standing(self, chat_id: str, version: int) -> ChatStanding:
-        """Say how far it has come with a chat, and whether it has an event of that version."""
+    def standings(self, versions: Mapping[str, int]) -> dict[str, ChatStanding]:
+        """Say how far it has come with each chat, and whether it has an event of that version."""
         ...
 
 
@@ -215,30 +235,45 @@ class LedgerPeer:
         self._store = store_of(ledger)
 
     @property
-    def identity(self) -> str:
-        """Tells its log from others."""
-        return self._store.log.identity
-
-    @property
     def most_bytes(self) -> int:
         """The largest bundle that it takes."""
         return sys.maxsize
 
-    def heads(self, chat_ids: Sequence[str] | None) -> dict[str, tuple[int, str]]:
-        """Return the version and the hash of the last event of each chat, or of some."""
-        if chat_ids is None:
-            with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
-                return read_heads(snapshot.txn, snapshot.tables, snapshot.chat_nos())
-        heads: dict[str, tuple[int, str]] = {}
+    def sums(self, under: Sequence[str]) -> HeadSums:
+        """Return the sums over the last events of its chats: the root, or those below places of the tree."""
+        with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
+            txn, tables = snapshot.txn, snapshot.tables
+            if self._store.user_id is None:
+                chats = int(txn.stat(tables.heads)["entries"])
+                sums = sums_under(partial(tables.head_sums_of, txn), under)
+            else:
+                heads = read_heads(txn, tables, snapshot.chat_nos())
+                chats, sums = len(heads), sums_under(partial(rows_below, bucket_sums(heads)), under)
+        return HeadSums(identity=self._store.log.identity, chats=chats, sums=sums)
+
+    def heads(self, chat_ids: Sequence[str], buckets: Sequence[str] = ()) -> Heads:
+        """Return the version and the hash of the last event of some chats, and of those of some buckets of the tree of sums."""
+        heads: Heads = {}
         for chat_id in (sought_id(each, "chat_id") for each in chat_ids):
             with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
                 record = snapshot.chat(chat_id).record
                 if record is not None:
                     heads[chat_id] = record.head.version, record.head.hash.hex()
+        if buckets:
+            with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
+                txn, tables = snapshot.txn, snapshot.tables
+                chat_nos = [chat_no for each in buckets for chat_no in tables.chats_in(txn, bytes.fromhex(each))]
+                if self._store.user_id is not None:
+                    shown = set(snapshot.chat_nos())
+                    chat_nos = [chat_no for chat_no in chat_nos if chat_no in shown]
+                heads |= read_heads(txn, tables, chat_nos)
         return heads
 
-    def standing(self, chat_id: str, version: int) -> ChatStanding:
-        """Say how far it has come with a chat, and whether it has an event of that version."""
+    def standings(self, versions: Mapping[str, int]) -> dict[str, ChatStanding]:
+        """Say how far it has come with each chat, and whether it has an event of that version."""
+        return {chat_id: self._standing(chat_id, version) for chat_id, version in versions.items()}
+
+    def _standing(self, chat_id: str, version: int) -> ChatStanding:
         with self._store.snapshot(ChatsToRead(sought_id(chat_id, "chat_id"))) as snapshot:
             chat = snapshot.chat(chat_id)
             head = stream_head(chat)

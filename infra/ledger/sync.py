@@ -1,6 +1,6 @@
 """Pulls: what another ledger has of chats and this one lacks, with the same ids, and with the same hashes where one history goes on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
@@ -13,6 +13,7 @@ from chatledger.domain.chat.interchange import ImportedChat
 from chatledger.domain.errors import ChatNotFoundError, InvalidValueError, MessageNotFoundError
 from chatledger.domain.legal_hold import LegalHold
 from chatledger.domain.limits import check_id
+from chatledger.domain.proof.head_sums import BUCKET_BYTES
 from chatledger.domain.values import Progress, no_progress
 from chatledger.domain.wire import Value
 
@@ -20,6 +21,7 @@ from ..log.bookmarks import Bookmark, bookmark_key
 from ..log.envelope import clock_ms
 from .peers import (
     ChatStanding,
+    Heads,
     LedgerPeer,
     Outcome,
     PulledChat,
@@ -35,6 +37,9 @@ EVENTS_TOGETHER: Final = 4_096
 """So many events are checked before the first of them is written, and are on the way together."""
 IN_MEMORY: Final = 16 * 1024 * 1024
 """Larger ones wait in a temporary file."""
+BUCKETS_TOGETHER: Final = 4_096
+STANDINGS_TOGETHER: Final = 256
+"""So many are asked for at once."""
 _DIGITS: Final = 32
 _SETTLED: Final = {"new", "merged", "deleted", "replaced"}
 
@@ -99,7 +104,7 @@ class SyncMethods(TravelMethods):
             AccessDeniedError: This ledger is limited to a user.
             LogUnavailableError: A log did not answer; repeat the call.
 
-        Source: both indexes, and the log of the other for events. Costs a row for each chat, and reading what is new in those that differ.
+        Source: both indexes, and the log of the other for events. Costs one comparison where the chats are equal, else a few hundred sums, and reading what is new in those that differ.
         """
         store = self._store.whole("pull")
         check_id(name, "name")
@@ -152,33 +157,46 @@ class SyncMethods(TravelMethods):
         return travel.go(chat_ids, progress or no_progress, dry_run=dry_run)
 
 
+class _Merge(NamedTuple):
+    """The last events of a chat at both ends, by the beginning of their hashes, when what one end had was merged into the other."""
+
+    version: int
+    theirs: str
+    ours: str
+
+    @classmethod
+    def of(cls, theirs: tuple[int, str] | None, ours: tuple[int, str] | None) -> "_Merge | None":
+        """The one that two heads would make; None where one of them is missing."""
+        return None if theirs is None or ours is None else cls(theirs[0], theirs[1][:_DIGITS], ours[1][:_DIGITS])
+
+
 class _Travel:
     """The way of chats from one ledger to another. `log` is that of either, and keeps what was merged."""
 
     def __init__(self, source: PullSource, target: PullTarget, name: str, log: LedgerLog) -> None:
         self._source, self._target, self._name = source, target, name
-        theirs, ours = source.identity, target.identity
-        if theirs == ours:
+        self._theirs, self._ours = source.sums(()), target.sums(())
+        if self._theirs.identity == self._ours.identity:
             msg = "this is the same ledger; there is nothing to pull"
             raise InvalidValueError(msg)
-        self._merges = _Merges(log, f"{theirs} {ours} {name}")
+        self._merges = _Merges(log, f"{self._theirs.identity} {self._ours.identity} {name}")
 
     def go(self, chat_ids: Sequence[str] | None, progress: Progress, *, dry_run: bool) -> PullReport:
         """Bring what is lacking."""
-        theirs, ours = self._source.heads(chat_ids), self._target.heads(chat_ids)
-        chats = sorted(each for each in theirs.keys() | ours.keys() if theirs.get(each) != ours.get(each))
+        theirs, ours = self._heads(chat_ids)
+        unlike = {chat_id: self._merges.get(chat_id) for chat_id in sorted(theirs.keys() | ours.keys())}
+        for chat_id, merged in list(unlike.items()):
+            is_as_merged = merged is not None and merged == _Merge.of(theirs.get(chat_id), ours.get(chat_id))
+            if is_as_merged or theirs.get(chat_id) == ours.get(chat_id):
+                del unlike[chat_id]
         differing: dict[str, _Difference] = {}
         waiting: dict[str, _Difference] = {}
         pulled: list[PulledChat] = []
         holds: list[LegalHold] = []
         total = 0
         try:
-            for done, chat_id in enumerate(chats):
-                progress(done, len(chats))
-                merged = self._merges.get(chat_id)
-                if merged is not None and merged == _Merge.of(theirs.get(chat_id), ours.get(chat_id)):
-                    continue
-                difference = _difference(self._target, self._source, chat_id, merged)
+            for done, (chat_id, difference) in enumerate(self._differences(unlike)):
+                progress(done, len(unlike))
                 if difference is None:
                     continue
                 (waiting if difference.events else differing)[chat_id] = difference
@@ -197,9 +215,45 @@ class _Travel:
                 pulled += [each for each in settled if each is not None]
         finally:
             self._merges.save()
-        progress(len(chats), len(chats))
+        progress(len(unlike), len(unlike))
         pulled.sort(key=lambda chat: chat.chat_id)
-        return PullReport(compared=len(theirs), chats=tuple(pulled), holds=tuple(holds))
+        compared = self._theirs.chats if chat_ids is None else len(theirs)
+        return PullReport(compared=compared, chats=tuple(pulled), holds=tuple(holds))
+
+    def _heads(self, chat_ids: Sequence[str] | None) -> tuple[Heads, Heads]:
+        """Return the last events of chats at both ends: of those that are named, or of all in the buckets whose sums differ."""
+        if chat_ids is not None:
+            return self._source.heads(chat_ids), self._target.heads(chat_ids)
+        theirs, ours, places = self._theirs.sums, self._ours.sums, list[str]()
+        for depth in range(1 + BUCKET_BYTES):
+            if depth:
+                theirs, ours = self._source.sums(places).sums, self._target.sums(places).sums
+            places = sorted(each for each in theirs.keys() | ours.keys() if theirs.get(each) != ours.get(each))
+            if not places:
+                return {}, {}
+        heads: tuple[Heads, Heads] = {}, {}
+        for start in range(0, len(places), BUCKETS_TOGETHER):
+            for end, known in zip((self._source, self._target), heads, strict=True):
+                known.update(end.heads((), places[start : start + BUCKETS_TOGETHER]))
+        return heads
+
+    def _differences(self, chats: Mapping[str, _Merge | None]) -> Iterator[tuple[str, _Difference | None]]:
+        """Say how each chat of the other ledger differs; None where this one has all of it. Each end is asked for many at once."""
+        left = iter(chats.items())
+        while part := dict(islice(left, STANDINGS_TOGETHER)):
+            ours = self._target.standings(dict.fromkeys(part, 0))
+            theirs = self._source.standings(
+                {
+                    chat_id: ours[chat_id].version if merged is None else merged.version
+                    for chat_id, merged in part.items()
+                }
+            )
+            # Of what went on here only this end can say whether it went on from what is there.
+            ahead = {each: theirs[each].version for each in part if ours[each].version > theirs[each].version > 0}
+            here = self._target.standings(ahead)
+            for chat_id, merged in part.items():
+                is_ahead = chat_id in here and here[chat_id].hash_there == theirs[chat_id].hash
+                yield chat_id, _difference(ours[chat_id], theirs[chat_id], merged, is_ahead=is_ahead)
 
     def _continue(self, chats: dict[str, _Difference]) -> Iterator[PulledChat]:
         """Take over the events of chats that the target has as they were before, in steps that end with a commit."""
@@ -285,19 +339,6 @@ def _planned(differing: dict[str, _Difference]) -> Iterator[PulledChat]:
         yield PulledChat(chat_id=chat_id, outcome=outcome, events=events, tip=theirs.hash)
 
 
-class _Merge(NamedTuple):
-    """The last events of a chat at both ends, by the beginning of their hashes, when what one end had was merged into the other."""
-
-    version: int
-    theirs: str
-    ours: str
-
-    @classmethod
-    def of(cls, theirs: tuple[int, str] | None, ours: tuple[int, str] | None) -> "_Merge | None":
-        """The one that two heads would make; None where one of them is missing."""
-        return None if theirs is None or ours is None else cls(theirs[0], theirs[1][:_DIGITS], ours[1][:_DIGITS])
-
-
 class _Merges:
     """
     The merges of one ledger into another, beside the log of one of them: a chat that is as a merge left it is not read again.
@@ -361,10 +402,9 @@ class _Merges:
         return self._merges[place]
 
 
-def _difference(here: PullTarget, there: PullSource, chat_id: str, merged: _Merge | None) -> _Difference | None:
-    """Say how a chat of another ledger differs; None where this one has all of it."""
-    ours = here.standing(chat_id, 0)
-    theirs = there.standing(chat_id, ours.version if merged is None else merged.version)
+def _difference(
+    ours: ChatStanding, theirs: ChatStanding, merged: _Merge | None, *, is_ahead: bool
+) -> _Difference | None:
     began = ours.began
     if theirs.began is None:
         # A chat that was begun here after that is another one.
@@ -380,7 +420,7 @@ def _difference(here: PullTarget, there: PullSource, chat_id: str, merged: _Merg
         return _Difference("continued", theirs, known, theirs.size - known) if known < theirs.size else None
     if began is None:
         return _Difference("left" if _is_over(theirs.began, theirs, ours) else "new", theirs)
-    if here.standing(chat_id, theirs.version).hash_there == theirs.hash:
+    if is_ahead:
         return None
     if began != theirs.began:
         if _is_over(began, ours, theirs):

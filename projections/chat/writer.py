@@ -287,6 +287,8 @@ class ChatWriter(IndexedChat):
         """Where the active branch ends since the event that was applied last; UNSET where that did not change."""
         self.threads_with_runs: set[str] = set()
         """The threads on which runs of this chat began or ended: they stand otherwise then."""
+        self._summed = None if self.record is None else self.record.head
+        """The last event that the sums over the heads of chats have of it."""
         if self.chat_no is not None:
             self._begin(self.chat_no)
             record, profile = self.record, self.profile
@@ -381,6 +383,8 @@ class ChatWriter(IndexedChat):
             self._put_last_text(record.active_branch)
         self._changed_branches.clear()
         put(self._prefix + Tag.RECORD, with_checksum(_encode(record)), db=rows)
+        self._tables.move_head(self._txn, self.chat_id, self.chat_no, self._summed, record.head)
+        self._summed = record.head
         if chains.segment_count != self._stored_segment_count:
             put(self._prefix + Tag.COUNTERS, _COUNTERS.pack(chains.segment_count), db=rows)
             self._stored_segment_count = chains.segment_count
@@ -656,6 +660,8 @@ class ChatWriter(IndexedChat):
             self.flush()  # what this transaction added is deleted by way of its rows, like everything else
             for run in () if self.run_rows is None else self.run_rows.unended():
                 self._note_open(run, is_open=False)
+            self._tables.move_head(self._txn, self.chat_id, self.chat_no, self._summed, None)
+            self._summed = None
             assert self._listed is not None, "a living chat is listed"
             record, profile, members = self._listed
             updated = order_suffix(record.updated_at, self.chat_id, self.chat_no)

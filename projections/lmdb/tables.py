@@ -6,11 +6,12 @@ from typing import Final
 
 import msgspec
 
-from chatledger.domain.chat.state import Tombstone
+from chatledger.domain.chat.state import StreamHead, Tombstone
+from chatledger.domain.proof.head_sums import BUCKET_BYTES, bucket_of, moved
 
 from ..chat.chains import Place
 from .cache import Caches
-from .checksums import with_checksum, without_checksum
+from .checksums import CHECKSUM_BYTES, check_sums, stored_row, with_checksum, without_checksum
 from .environment import Environment, Transaction, prefixed
 from .keys import id_key, message_key, number, to_number
 
@@ -36,7 +37,8 @@ class Tables:
     and `search` the search index of all chats; `blobs` says which chats have which large data. `versioned` holds what belongs to one versioned value (a thread, a state
     or an item), value by value, with `version_rows` and `version_writes`, which have tables of their own as pages get full where all that
     comes goes last, and `version_lists` the lists over all of them. `states` holds what belongs to one stored state of a graph, state by
-    state, and `state_order` the lists over all states. `custom` holds the
+    state, and `state_order` the lists over all states. `heads` lists chats by the digests of their ids, and `head_sums` has a sum over
+    the last events of each bucket of these. `custom` holds the
     rows of projections of users, projection by projection. `log_entries` says what stands at each position of the log, and `tiles` has parts of the Merkle trees of streams.
 
     `caches` are in memory.
@@ -66,6 +68,8 @@ class Tables:
         self.tiles = env.table(b"tiles")
         self.states = env.table(b"states")
         self.state_order = env.table(b"state_order")
+        self.heads = env.table(b"heads")
+        self.head_sums = env.table(b"head_sums")
 
     def chat_no(self, txn: Transaction, chat_id: str) -> int | None:
         """The number of a living chat: the position of the event that created it."""
@@ -84,6 +88,31 @@ class Tables:
         key = id_key(stream_id)
         txn.delete(_CHAT + key, db=self.chat_ids)
         txn.put(_TOMBSTONE + key, with_checksum(_encode(tombstone)), db=self.chat_ids)
+
+    def move_head(
+        self, txn: Transaction, chat_id: str, chat_no: int, before: StreamHead | None, head: StreamHead | None
+    ) -> None:
+        """Take note of the last event of a chat, in place of the one before: None for one that begins, or that is deleted."""
+        bucket = bucket_of(chat_id)
+        total = moved(stored_row(txn, self.head_sums, bucket) or b"", chat_id, before, head)
+        if total:
+            txn.put(bucket, with_checksum(total), db=self.head_sums)
+        else:
+            txn.delete(bucket, db=self.head_sums)
+        if before is None:
+            txn.put(bucket + number(chat_no), b"", db=self.heads)
+        elif head is None:
+            txn.delete(bucket + number(chat_no), db=self.heads)
+
+    def head_sums_of(self, txn: Transaction, first: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the buckets that begin with some bytes, with the sums over the last events of their chats."""
+        rows = list(prefixed(txn, self.head_sums, first))
+        check_sums([total for _, total in rows])
+        return ((bucket, total[:-CHECKSUM_BYTES]) for bucket, total in rows)
+
+    def chats_in(self, txn: Transaction, bucket: bytes) -> list[int]:
+        """Return the numbers of the chats of a bucket."""
+        return [to_number(key[BUCKET_BYTES:]) for key, _ in prefixed(txn, self.heads, bucket)]
 
     def foreign(self, txn: Transaction, stream_id: str) -> tuple[int, str] | None:
         """The first foreign message on the subject of a stream: its position, and what is wrong with it."""

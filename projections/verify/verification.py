@@ -326,7 +326,9 @@ def _table(pair: IndexPair, name: str, start: bytes) -> bytes | None:
             return last
 
 
-_SHORT_ROWS: Final = frozenset({"branch_ids", "chat_ids", "expiry", "log_entries", "message_ids", "order", "tiles"})
+_SHORT_ROWS: Final = frozenset(
+    {"branch_ids", "chat_ids", "expiry", "head_sums", "heads", "log_entries", "message_ids", "order", "tiles"}
+)
 _MANY_ROWS: Final = 512
 _FEW_ROWS: Final = 8
 """So many rows of a table are in memory together; those of `_SHORT_ROWS` have some hundred bytes at most."""

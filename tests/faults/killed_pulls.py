@@ -47,9 +47,9 @@ class FailingLink(LedgerPeer):
             msg = "the link broke"
             raise LogUnavailableError(msg)
 
-    def standing(self, chat_id: str, version: int) -> ChatStanding:
+    def standings(self, versions: Mapping[str, int]) -> dict[str, ChatStanding]:
         self._pass()
-        return super().standing(chat_id, version)
+        return super().standings(versions)
 
     def write_bundle(self, known: Mapping[str, int], stream: IO[bytes], most: int) -> bool:
         is_whole = super().write_bundle(known, stream, most)

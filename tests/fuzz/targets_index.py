@@ -20,7 +20,7 @@ from chatledger.projections.search.postings import Postings
 
 TABLES: Final = (
     *("meta", "chat_ids", "message_ids", "branch_ids", "order", "rows", "search", "expiry", "blobs"),
-    *("versioned", "version_rows", "version_writes", "version_lists"),
+    *("versioned", "version_rows", "version_writes", "version_lists", "heads", "head_sums"),
 )
 DAMAGED_TABLES: Final = tuple(name for name in TABLES if name not in {"expiry", "blobs"})
 Rows = Mapping[str, list[tuple[bytes, bytes]]]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from io import BytesIO
+from typing import IO, Any
 
 import pytest
 from msgspec.structs import replace
@@ -249,3 +250,53 @@ def test_a_server_takes_nothing_that_does_not_hold(office: Ledger, url: str) -> 
         remote.settle(settlement, stranger)
     with chatledger.open("memory:") as laptop, pytest.raises(InvalidValueError, match="open ledger"):
         laptop.push("sqlite:///office.db", name="laptop")  # type: ignore[arg-type]
+
+
+class _Counted(RemoteLedger):
+    """A server of which is known what it was asked for, and that may answer something else."""
+
+    def __init__(self, url: str, answers: Mapping[str, bytes] | None = None) -> None:
+        super().__init__(url, key="all-write")
+        self.asked: list[str] = []
+        self._answers = answers or {}
+
+    def _ask_into(self, path: str, body: Any, stream: IO[bytes]) -> None:
+        self.asked.append(path.removeprefix("/pulls/"))
+        if path in self._answers:
+            stream.write(self._answers[path])
+        else:
+            super()._ask_into(path, body, stream)
+
+
+def test_many_chats_that_differ_are_asked_for_together(url: str) -> None:
+    """Each cost a request."""
+    remote = _Counted(url)
+    with chatledger.open("memory:") as laptop:
+        for number in range(50):
+            laptop.create_chat(f"chat {number}", "ada")
+        laptop.push(remote, name="laptop")
+        for number in range(50):
+            laptop.append(f"chat {number}", [user("more")])
+        remote.asked.clear()
+        assert set(told(laptop.push(remote, name="laptop")).values()) == {"continued"}
+        assert remote.asked == ["sums", "sums", "sums", "heads", "standings", "take"]
+        laptop.pull(remote, name="office")
+        remote.asked.clear()
+        assert laptop.push(remote, name="laptop").chats == ()
+        assert remote.asked == ["sums"]
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/pulls/sums", b'{"identity":"x","chats":1,"sums":{"../":"00"}}'),
+        ("/pulls/sums", b'{"identity":"x","chats":1}'),
+        ("/pulls/standings", b'{"standings":{}}'),
+        ("/pulls/heads", b'{"heads":[{"chat_id":"trip"}]}'),
+    ],
+)
+def test_a_server_that_answers_something_else_changes_nothing(url: str, path: str, answer: bytes) -> None:
+    with chatledger.open("memory:") as laptop:
+        with pytest.raises(InvalidValueError, match="does not"):
+            laptop.pull(_Counted(url, {path: answer}), name="office")
+        assert laptop.list_chats() == []

@@ -1,7 +1,8 @@
 """Pulls: what one ledger has and another lacks, taken over event by event, or merged where both went on; all come to have the same."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from itertools import count, permutations
 from pathlib import Path
 from typing import IO
@@ -17,6 +18,7 @@ from tests.support.sync_world import EDITS, LEDGERS, begin, edit, heads, pull_un
 import chatledger
 from chatledger import ANY, Ledger, Message, assistant, user
 from chatledger.admin import PullReport
+from chatledger.domain.proof.head_sums import bucket_sums, rows_below, sums_under
 from chatledger.errors import (
     AccessDeniedError,
     ChatledgerError,
@@ -26,7 +28,7 @@ from chatledger.errors import (
 )
 from chatledger.importers import ImportedBranch, ImportedChat
 from chatledger.infra.ledger import sync
-from chatledger.infra.ledger.peers import ChatStanding, LedgerPeer, Settlement
+from chatledger.infra.ledger.peers import ChatStanding, Heads, HeadSums, LedgerPeer, Settlement
 
 LARGE = "leeks " * 60_000
 
@@ -329,7 +331,7 @@ def test_a_pull_that_was_killed_after_a_deletion_brings_what_takes_its_place(lap
         laptop.create_chat("trip", "ada", title="Anew")
         laptop.append("trip", [user("again", id="n1")])
         phone.pull(laptop, name="laptop")
-        ended = LedgerPeer(laptop).standing("trip", 0).ended
+        ended = LedgerPeer(laptop).standings({"trip": 0})["trip"].ended
         office.append("trip", [user("o", id="o1")])
         half = Settlement(chat_id="trip", outcome="deleted", name="laptop", tip="", ended=ended)
         assert LedgerPeer(office).settle(half, None) is not None
@@ -347,13 +349,13 @@ class _Watched(LedgerPeer):
 
     def __init__(self, ledger: Ledger, bundles: int = 1_000) -> None:
         super().__init__(ledger)
-        self.standings: list[str] = []
+        self.asked_standings: list[str] = []
         self.exported: list[list[str]] = []
         self._left = bundles
 
-    def standing(self, chat_id: str, version: int) -> ChatStanding:
-        self.standings.append(chat_id)
-        return super().standing(chat_id, version)
+    def standings(self, versions: Mapping[str, int]) -> dict[str, ChatStanding]:
+        self.asked_standings += versions
+        return super().standings(versions)
 
     def export_chat(self, chat_id: str, after: int = 0) -> ImportedChat:
         chat = super().export_chat(chat_id, after)
@@ -368,6 +370,75 @@ class _Watched(LedgerPeer):
         return super().write_bundle(known, stream, most)
 
 
+class _Asked(LedgerPeer):
+    """A ledger that knows of how many chats it was asked for the last events, and how often for sums."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self.places: list[int] = []
+        self.shown: list[str] = []
+
+    def sums(self, under: Sequence[str]) -> HeadSums:
+        self.places.append(len(under))
+        return super().sums(under)
+
+    def heads(self, chat_ids: Sequence[str], buckets: Sequence[str] = ()) -> Heads:
+        heads = super().heads(chat_ids, buckets)
+        self.shown += heads
+        return heads
+
+
+def test_ledgers_that_are_equal_are_compared_once_and_others_where_they_differ() -> None:
+    """A row of each chat was compared, whatever had changed."""
+    with chatledger.open("memory:") as laptop, chatledger.open("memory:") as office:
+        for number in range(300):
+            laptop.create_chat(f"chat {number}", "ada" if number % 3 else "ben")
+        office.pull(laptop, name="laptop")
+        asked = _Asked(laptop)
+        assert office.pull(asked, name="laptop") == PullReport(compared=300, chats=())
+        assert (asked.places, asked.shown) == ([0], [])
+
+        laptop.append("chat 7", [user("7")])
+        office.append("chat 8", [user("8")])
+        laptop.delete_chat("chat 9")
+        laptop.create_chat("chat 300", "ada")
+        assert outcomes(office.pull(asked, name="laptop")) == {
+            "chat 7": "continued",
+            "chat 9": "deleted",
+            "chat 300": "new",
+        }
+        assert asked.places == [0, 0, 1, 4]
+        assert {"chat 7", "chat 8", "chat 300"} <= set(asked.shown)
+        assert len(asked.shown) < 10, "and what lies beside them"
+
+        of_ada = _Asked(laptop.for_user("ada"))
+        with chatledger.open("memory:") as phone:
+            assert len(phone.pull(of_ada, name="laptop").chats) == 201
+            assert phone.pull(of_ada, name="laptop") == PullReport(compared=201, chats=())
+            assert of_ada.places[-1] == 0
+        laptop.verify()
+        office.verify()
+
+
+def test_the_index_has_the_sums_of_what_it_has(laptop: Ledger) -> None:
+    """Through all kinds of changes, and after it was built anew."""
+    laptop.create_chat("other", "ben")
+    laptop.append("other", [user("o", id="o1")])
+    laptop.create_branch("trip", "side", "m1")
+    laptop.redact("m1")
+    laptop.delete_chat("other")
+    laptop.create_chat("other", "ben")
+    peer = LedgerPeer(laptop)
+    kept = peer.sums([""])
+    shown = {chat.id: list(laptop.history(chat.id))[-1] for chat in laptop.list_chats()}
+    heads = {chat_id: (event.version, event.hash.hex()) for chat_id, event in shown.items()}
+    assert peer.heads((), list(peer.sums(list(kept.sums)).sums)) == heads
+    assert kept.chats == len(heads)
+    assert kept.sums == sums_under(partial(rows_below, bucket_sums(heads)), [""])
+    laptop.rebuild()
+    assert peer.sums([""]) == kept
+
+
 def test_of_a_merged_chat_only_what_is_new_is_read(laptop: Ledger, office: Ledger) -> None:
     """It was read whole each time."""
     laptop.append("trip", [user("l", id="l1")])
@@ -375,7 +446,7 @@ def test_of_a_merged_chat_only_what_is_new_is_read(laptop: Ledger, office: Ledge
     office.pull(laptop, name="laptop")
     watched = _Watched(laptop)
     assert office.pull(watched, name="laptop").chats == ()
-    assert (watched.standings, watched.exported) == ([], [])
+    assert (watched.asked_standings, watched.exported) == ([], [])
 
     laptop.append("trip", [user("l", id="l2"), assistant("l", id="l3")])
     laptop.create_branch("trip", "side", "m1")

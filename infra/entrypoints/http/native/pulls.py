@@ -14,7 +14,7 @@ from chatledger.domain.limits import sought_id
 from chatledger.domain.wire import Value
 
 from ....exchange.tails import ChatTail, read_tail, written_tail
-from ....ledger.peers import ChatStanding, LedgerPeer, PulledChat, Settlement, TakenChat
+from ....ledger.peers import ChatStanding, HeadSums, LedgerPeer, Place, PulledChat, Settlement, TakenChat
 from ....ledger.sync import EVENTS_TOGETHER, IN_MEMORY
 from ..routing import HttpCall, Route
 from .upkeep import Holds
@@ -25,10 +25,22 @@ _CHUNK: Final = 256 * 1024
 Bundle = Annotated[str, msgspec.Meta(description="The bytes of a bundle, as `chatledger bundle verify` checks it.")]
 
 
-class WantedChats(msgspec.Struct, forbid_unknown_fields=True):
-    """The chats to compare; all without it."""
+class WantedSums(msgspec.Struct, forbid_unknown_fields=True):
+    """The places of the tree: `""` for the 256 groups, two hexadecimal digits for the buckets of a group; the root without it."""
 
-    chat_ids: list[str] | None = None
+    under: list[Place] = []
+
+
+def sum_heads(call: HttpCall, body: WantedSums) -> HeadSums:
+    """Return sums over the last events of all chats, equal in ledgers that have the same, so that another one sees where they differ."""
+    return LedgerPeer(call.ledger).sums(body.under)
+
+
+class WantedHeads(msgspec.Struct, forbid_unknown_fields=True):
+    """Chats, and buckets of the tree of sums, in four hexadecimal digits."""
+
+    chat_ids: list[str] = []
+    buckets: list[Place] = []
 
 
 class ChatHead(Value, frozen=True):
@@ -40,18 +52,21 @@ class ChatHead(Value, frozen=True):
 
 
 class ChatHeads(Value, frozen=True):
-    """The last event of each chat; `identity` tells the log from others."""
+    """The last event of each chat."""
 
-    identity: str
     heads: list[ChatHead]
 
 
-def list_heads(call: HttpCall, body: WantedChats) -> ChatHeads:
+def list_heads(call: HttpCall, body: WantedHeads) -> ChatHeads:
     """List where chats end, so that another ledger sees which differ."""
-    source = LedgerPeer(call.ledger)
-    return ChatHeads(
-        source.identity, [ChatHead(chat_id, *head) for chat_id, head in source.heads(body.chat_ids).items()]
-    )
+    heads = LedgerPeer(call.ledger).heads(body.chat_ids, body.buckets)
+    return ChatHeads([ChatHead(chat_id, *head) for chat_id, head in heads.items()])
+
+
+class WantedChats(msgspec.Struct, forbid_unknown_fields=True):
+    """The chats to compare; all without it."""
+
+    chat_ids: list[str] | None = None
 
 
 def list_held(call: HttpCall, body: WantedChats) -> Holds:
@@ -59,16 +74,28 @@ def list_held(call: HttpCall, body: WantedChats) -> Holds:
     return Holds(LedgerPeer(call.ledger).holds(body.chat_ids))
 
 
+class WantedStandings(msgspec.Struct, forbid_unknown_fields=True):
+    """Chats, each with the version of the last event of it elsewhere."""
+
+    versions: dict[str, Annotated[int, msgspec.Meta(ge=0)]]
+
+
+class ChatStandings(Value, frozen=True):
+    """The standing of each chat that was asked for."""
+
+    standings: dict[str, ChatStanding]
+
+
+def list_standings(call: HttpCall, body: WantedStandings) -> ChatStandings:
+    """Say how far chats have come here, and the hash of the event of that version of each."""
+    return ChatStandings(LedgerPeer(call.ledger).standings(body.versions))
+
+
 class WantedVersion(msgspec.Struct, forbid_unknown_fields=True):
-    """A chat, and the version of the last event of it elsewhere."""
+    """A chat, and the version up to which another ledger has it."""
 
     chat_id: str
     version: int
-
-
-def get_standing(call: HttpCall, body: WantedVersion) -> ChatStanding:
-    """Say how far a chat has come here, and the hash of its event of that version."""
-    return LedgerPeer(call.ledger).standing(body.chat_id, body.version)
 
 
 class WantedEvents(msgspec.Struct, forbid_unknown_fields=True):
@@ -138,9 +165,10 @@ def settle_chat(call: HttpCall, body: ChatToSettle) -> SettledChat:
 
 ROUTES: Final = {
     "pulls": [
+        Route("POST", "/pulls/sums", sum_heads, scope="read"),
         Route("POST", "/pulls/heads", list_heads, scope="read"),
         Route("POST", "/pulls/holds", list_held, scope="read"),
-        Route("POST", "/pulls/standing", get_standing, scope="read"),
+        Route("POST", "/pulls/standings", list_standings, scope="read"),
         Route("POST", "/pulls/bundle", make_bundle, scope="read", media_type=BUNDLE),
         Route("POST", "/pulls/tail", export_tail, scope="read", raises=[ChatNotFoundError]),
         Route("POST", "/pulls/take", take_bundle, body_type=BUNDLE, raises=[PayloadTooLargeError]),

@@ -115,7 +115,8 @@ BODIES: Final[dict[str, Any]] = {
     "check_standing": {"excerpt": "none"},
     "list_heads": {"chat_ids": ["$chat_id"]},
     "list_held": {"chat_ids": ["$chat_id"]},
-    "get_standing": {"chat_id": "$chat_id", "version": 1},
+    "list_standings": {"versions": {"$chat_id": 1}},
+    "sum_heads": {"under": [""]},
     "make_bundle": {"known": {"$chat_id": 0}},
     "export_tail": {"chat_id": "$chat_id", "version": 1},
     "settle_chat": {
@@ -174,7 +175,7 @@ def ask(operation: tuple[str, str, dict[str, Any]], ids: Ids) -> Asked:
 def filled(value: Any, ids: Ids) -> Any:
     """The same with ids in place of their names."""
     if isinstance(value, dict):
-        return {name: filled(inner, ids) for name, inner in cast("dict[str, Any]", value).items()}
+        return {filled(name, ids): filled(inner, ids) for name, inner in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
         return [filled(inner, ids) for inner in cast("list[Any]", value)]
     return re.sub(r"\$(\w+)", lambda found: ids[found[1]], value) if isinstance(value, str) else value

@@ -29,7 +29,9 @@ OTHERWISE: Final = {
     "show_message": 200,
     "list_heads": 200,  # which write nothing
     "list_held": 200,
-    "get_standing": 200,
+    "make_bundle": 200,
+    "sum_heads": 200,
+    "list_standings": 200,
     "export_tail": 200,
     "settle_chat": 200,  # whose answer says why not
     "add_messages": 422,
