@@ -3,15 +3,17 @@
 import json
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import IO, Final
 
 import chatledger
 from chatledger import NewMessage
+from chatledger.admin import check_bundle
 from chatledger.infra.ledger.peers import LedgerPeer
 
-from ..measure import Row, check_equal
+from ..measure import Row, check_equal, take_turns
 from ..prose import Prose
 from ..world import World
 
@@ -72,6 +74,36 @@ def pulls(world: World) -> Iterator[Row]:
             ours=[float(laptop_as_peer.size)],
             theirs=[float(len(pack))],
             note="the events as they travel, not compressed, next to the thin pack that git sends",
+        )
+        yield from _bundles(laptop, folder, [f"chat-{number}" for number in range(max(chats // _SHARE, 1))])
+
+
+def _bundles(ledger: chatledger.Ledger, folder: Path, chat_ids: Sequence[str]) -> Iterator[Row]:
+    """Writing chats to a file that proves itself, and checking it, where `sha256sum` tells only that its bytes are the same."""
+    bundle, others = folder / "trip.clb", (folder / f"{number}.clb" for number in count())
+    report = ledger.bundle(chat_ids, bundle)
+    samples = take_turns(
+        {
+            "created": lambda: ledger.bundle(chat_ids, next(others)),
+            "verified": lambda: check_bundle(bundle),
+            "summed": lambda: subprocess.run(["sha256sum", str(bundle)], check=True, stdout=subprocess.DEVNULL),
+        },
+        repeats=3,
+    )
+    messages = len(chat_ids) * (_PER_CHAT + 1)
+    check_equal("messages of a bundle", sum(chat.messages for chat in report.chats), messages)
+    size = f"{messages:,} messages, {bundle.stat().st_size / 1e6:.1f} MB"
+    for name, what in (("created", "create a bundle"), ("verified", "verify a bundle")):
+        yield Row(
+            subject="pulls",
+            name=f"{what} of {size}",
+            peer="sha256sum",
+            ours=samples[name],
+            theirs=samples["summed"],
+            note=(
+                "ours checks every event against its chat and its hash chain, when it writes too, and needs no ledger for it; "
+                "`sha256sum` of the same file tells whether its bytes are those of a sum that came by another way"
+            ),
         )
 
 
