@@ -21,7 +21,7 @@ _PAUSE_S: Final = 3.0
 @contextlib.contextmanager
 def filling_search(folder: Path, identity: str) -> Generator[None]:
     """
-    A time in which another process takes messages into the search index that this one leaves out; none where there is one processor.
+    A time in which another process takes messages into the search index that this one leaves out; none where no more can run.
 
     It ends with the time, when all are in, and with this process. What it does not come to, whoever completes the index does.
 
@@ -29,17 +29,21 @@ def filling_search(folder: Path, identity: str) -> Generator[None]:
         folder: The folder of the index.
         identity: That of its log.
     """
-    if usable_processes() == 1 or getattr(sys, "frozen", False) or not sys.executable:
+    process: subprocess.Popen[bytes] | None = None
+    if usable_processes() > 1 and not getattr(sys, "frozen", False) and sys.executable:
+        path = [os.path.realpath(entry) for entry in sys.path]
+        with contextlib.suppress(OSError):  # no process or no memory is left
+            process = subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
+                [sys.executable, "-P", "-c", _SERVE, str(folder), identity],
+                stdin=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+                start_new_session=True,  # an interrupt from the keyboard is for this process, which ends the other one
+            )
+    if process is None:
         yield
         return
-    path = [os.path.realpath(entry) for entry in sys.path]
-    with subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
-        [sys.executable, "-P", "-c", _SERVE, str(folder), identity],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-        start_new_session=True,  # an interrupt from the keyboard is for this process, which ends the other one
-    ) as process:
+    with process:
         try:
             yield
         except BaseException:

@@ -87,6 +87,16 @@ def test_a_process_that_fails_is_not_missed(tmp_path: Path, monkeypatch: pytest.
         assert found(ledger, "fado") == 5
 
 
+def test_a_process_that_cannot_begin_is_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended what was to be kept."""
+    monkeypatch.setattr(search_process, "usable_processes", lambda: 2)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "absent"))
+    with chatledger.open("memory:") as ledger:
+        with internals(ledger).search_later():
+            write(ledger, range(5))
+        assert found(ledger, "fado") == 5
+
+
 def test_the_process_fills_the_index_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it took in is there before whoever wrote completes the index."""
     monkeypatch.setattr(search_process, "usable_processes", lambda: 2)
