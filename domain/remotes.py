@@ -32,8 +32,8 @@ def check_remote(remote: Remote) -> Remote:
     """Check a remote as it was given. Raises `InvalidValueError`."""
     check_id(remote.name, "the name of a remote")
     check_id(remote.location, "the location of a remote")
-    check_optional_id(remote.own_name, "own_name")
-    check_optional_id(remote.key_env, "key_env")
+    check_optional_id(remote.own_name, "the name of this ledger there")
+    check_optional_id(remote.key_env, "the environment variable with the key")
     return remote
 
 

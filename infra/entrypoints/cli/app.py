@@ -121,6 +121,10 @@ class LedgerGroup(click.Group):
         except BrokenPipeError:
             _forget_stdout()
             return OK
+        except click.UsageError as error:
+            if error.ctx is None and ctx.invoked_subcommand is not None:  # click's parser does not say of which verb
+                error.ctx = click.Context(self, ctx, ctx.invoked_subcommand)
+            raise
         return code
 
     def main(

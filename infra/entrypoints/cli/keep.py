@@ -29,7 +29,7 @@ from ...exchange.agents.following import exported, place_now, place_of, stamp_of
 from ...exchange.agents.keeping import AgentFiles, Keeper, Round
 from ...exchange.agents.redaction import kinds_in, without_keys
 from ...ledger.drafts import new_id
-from ...ledger.environment import require_ledger
+from ...ledger.environment import is_on_nats, keys_given, login_for, require_ledger
 from ...ledger.expiry import time_of_text
 from ...ledger.history import MessageHistory
 from ...ledger.ledger import Ledger
@@ -37,7 +37,7 @@ from ...ledger.open import open as open_ledger
 from ...operating_system import lock_file, replace, write_private
 from .keep_service import install, service_of, uninstall
 from .lookup import is_of_folder
-from .options import KEEP_ENV, GlobalOptions, kept_location, ledger_options, parsed
+from .options import KEEP_ENV, GlobalOptions, kept_location, ledger_options, parsed, require_server
 from .output import column, count, print_error, print_json, print_json_list, print_lines, print_note, print_text, table
 
 _DAY_S: Final = 86_400
@@ -53,9 +53,16 @@ def _kept_ledger(settings: GlobalOptions, *, create: bool = False) -> Generator[
     location = kept_location(settings)
     if not create:
         require_ledger(location, hint="; 'chatledger keep' makes one of the transcripts of coding agents")
+    if is_on_nats(location):
+        require_server(location)
     is_folder = "://" not in location and not location.startswith("memory:")
     # What is lost with the machine's power is read again: its source is still there.
-    with open_ledger(location, durability="fast" if is_folder else "always") as ledger:
+    with open_ledger(
+        location,
+        durability="fast" if is_folder else "always",
+        encryption=keys_given(),
+        login=login_for(location),
+    ) as ledger:
         yield ledger if settings.user_id is None else ledger.for_user(settings.user_id)
 
 

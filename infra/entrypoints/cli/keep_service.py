@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from chatledger.domain.errors import ConfigurationError
 
+from ...ledger.environment import KEY_ENV
 from ...operating_system import write_private
 from .options import KEEP_ENV
 from .output import print_note, print_text
@@ -54,8 +55,15 @@ def service_of(arguments: Sequence[str], environ: Mapping[str, str]) -> LoginSer
     Return the service that runs `chatledger` with arguments and the variables that matter of an environment.
 
     Raises:
-        ConfigurationError: On this system there is none.
+        ConfigurationError: On this system there is none, or there is a key that it would not get.
     """
+    if environ.get(KEY_ENV):
+        # It would keep what is said in clear, or not open the ledger.
+        msg = (
+            f"{KEY_ENV} is set, and a service that is installed does not get it, as its file would hold the key; nothing was "
+            f"written. Give it to the service, as by 'systemctl --user edit --force {_UNIT}', and install with {KEY_ENV} unset"
+        )
+        raise ConfigurationError(msg)
     command = [sys.executable, "-m", "chatledger", *arguments]
     carried = {name: environ[name] for name in (KEEP_ENV, *_CARRIED) if environ.get(name)}
     if sys.platform == "darwin":

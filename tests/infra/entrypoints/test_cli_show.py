@@ -118,7 +118,7 @@ def test_show_the_graph_as_json(samples: Path) -> None:
     ("options", "reason"),
     [
         (["--format", "svg"], "'svg' is not one of"),
-        (["--format"], "requires an argument"),
+        (["--format"], "requires an argument; see 'chatledger show --help'"),
         (["--format", "mermaid", "--messages"], "--format mermaid shows all branches and --messages shows one"),
         (["--format", "tree", "--branch", "main"], "--format tree shows all branches and --branch shows one"),
         (["--graph", "--messages"], "--graph shows all branches and --messages shows one"),

@@ -35,6 +35,7 @@ from tests.support.coding_agents import (
     pi_file,
 )
 
+import chatledger
 from chatledger.infra.entrypoints.cli.app import cli
 from chatledger.infra.exchange.agents.redaction import without_keys
 
@@ -52,6 +53,12 @@ def run(folder: Path, *arguments: str, code: int = 0) -> str:
     outcome = CliRunner(env=environment(folder)).invoke(cli, [*arguments], standalone_mode=False)
     assert (outcome.return_value or 0) == code, (outcome.output, outcome.exception)
     return outcome.stdout
+
+
+def refusal(folder: Path, *arguments: str) -> str:
+    outcome = CliRunner(env=environment(folder)).invoke(cli, [*arguments], standalone_mode=False)
+    assert outcome.return_value == 1, outcome.output
+    return outcome.stderr
 
 
 def value(folder: Path, *arguments: str) -> Any:
@@ -88,6 +95,27 @@ def test_a_search_of_this_folder_and_those_below_it(tmp_path: Path, monkeypatch:
     assert found == [hit["message"]["id"] for page in pages for hit in page]
     assert len(value(tmp_path, "search", "fado", "--kept")) == 12
     assert "More with --offset 4" in run(tmp_path, "search", "fado", "--here", "--limit", "4")
+
+
+def test_what_is_kept_is_encrypted_where_there_is_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lay on the disk in clear."""
+    claude_file(tmp_path / "home", as_bytes([claude_entry("u1", None, "user", "fado in the Alfama")]), "a")
+    monkeypatch.setenv("CHATLEDGER_ENCRYPTION_KEY", chatledger.Encryption.new_key())
+    assert "1 session, 1 new" in run(tmp_path, "keep")
+    assert [session["title"] for session in value(tmp_path, "sessions")] == ["fado in the Alfama"]
+    assert len(value(tmp_path, "search", "fado", "--kept")) == 1
+    files = [path.read_bytes() for path in (tmp_path / "ledger").rglob("*") if path.is_file()]
+    assert not [1 for content in files if b"Alfama" in content]
+
+    monkeypatch.delenv("CHATLEDGER_ENCRYPTION_KEY")
+    assert "encrypt" in refusal(tmp_path, "sessions")
+
+
+def test_a_server_that_does_not_answer_is_named_soon(tmp_path: Path) -> None:
+    """It took 15 seconds, and spoke of a stream."""
+    for verb in (["keep"], ["sessions"], ["resume", "a"]):
+        told = refusal(tmp_path, *verb, "--location", "nats://127.0.0.1:9/kept")
+        assert "no NATS server answers at 127.0.0.1:9: nobody listens there" in told
 
 
 @pytest.mark.parametrize("damage", [b"no frame", b"\x28\xb5\x2f\xfd\x04\x58\xff\xff\xff"])

@@ -51,6 +51,16 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, [*arguments])
 
 
+def test_a_service_that_would_not_have_the_key_is_not_installed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep in clear, or not open the ledger; and no key is written to its file."""
+    monkeypatch.setenv("CHATLEDGER_ENCRYPTION_KEY", "a key")
+    before = tree(home)
+    refused = run(*ODD, "--install")
+    assert refused.exit_code == 1
+    assert "CHATLEDGER_ENCRYPTION_KEY is set" in refused.stderr
+    assert tree(home) == before
+
+
 @on_linux
 @pytest.mark.parametrize("has_units", [False, True], ids=["an empty home", "a home with units"])
 def test_what_is_installed_is_removed_without_a_trace(home: Path, has_units: bool) -> None:  # noqa: FBT001 - a parameter
