@@ -313,6 +313,8 @@ WORTH_FROM: Final = 500
 _NEVER: Final = 2**31 - 1
 _AT_ONCE: Final = -1
 """The second threshold with which objects that survive their first collection belong to the oldest generation at once, and are not looked at again."""
+_MANY: Final = 20_000
+"""The first threshold then: most of what comes and goes while messages are written is gone before it is looked at."""
 _HAS_GENERATIONS: Final = sys.version_info < (3, 14)  # what thresholds mean has changed there
 
 
@@ -328,7 +330,7 @@ class _Decoding:
         with self._lock:
             if not self._count:
                 self._before = gc.get_threshold()
-                self._meanwhile = (self._before[0], _AT_ONCE, _NEVER)
+                self._meanwhile = (max(self._before[0], _MANY), _AT_ONCE, _NEVER)
                 gc.set_threshold(*self._meanwhile)
             self._count += 1
 
