@@ -103,6 +103,10 @@ class _SettledChat(msgspec.Struct):
     lacks: bool
 
 
+class _RedactedCopies(msgspec.Struct):
+    message_ids: list[str]
+
+
 class _Problem(msgspec.Struct):
     detail: str
     type: str = ""
@@ -182,6 +186,11 @@ class RemoteLedger:
     def take_in(self, bundle: IO[bytes]) -> list[TakenChat]:
         """Write the events of a bundle there, as far as the key may. Raises `InvalidValueError` where it does not hold."""
         return _decoded(self._ask("/pulls/take", bundle.read()), _TakenChats, self.url).chats
+
+    def redact_copies(self, message_ids: Sequence[str]) -> list[str]:
+        """Redact copies there of messages that are redacted, as those are. Returns those that were."""
+        answer = self._ask("/pulls/copies", {"message_ids": message_ids})
+        return _decoded(answer, _RedactedCopies, self.url).message_ids
 
     def settle(self, settlement: Settlement, theirs: ImportedChat | None) -> PulledChat | None:
         """Delete a chat there, or add what `theirs` goes on with; None where nothing was to be done."""

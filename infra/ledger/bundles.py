@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain, groupby, islice
 from typing import IO, Final
 
-from chatledger.domain.chat.events import ChatDeleted, MessagesAppended
+from chatledger.domain.chat.events import ChatDeleted, ContentRedacted, MessagesAppended
 from chatledger.domain.chat.redaction import content_slot
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.chat.state import stream_head
@@ -341,9 +341,9 @@ class BundleMethods(ProofMethods):
         public_key: PemSource | None = None,
         *,
         refused: dict[str, ChatledgerError] | None = None,
-    ) -> tuple[list[AdoptedChat], BundleReport]:
+    ) -> tuple[list[AdoptedChat], BundleReport, dict[str, list[str]]]:
         """
-        Check a bundle, and write what is new of it.
+        Check a bundle, and write what is new of it. The last of what it returns are the messages that were redacted in it, by chats.
 
         Args:
             stream: The bundle, which is read several times.
@@ -366,12 +366,22 @@ class BundleMethods(ProofMethods):
         _check_signer(report.anchor, public_key)
         report.check_whole()
         added = self._added(kept.events(stream), refused)
-        self._adopt((each for each in kept.events(stream) if added[_chat_of(each)]), refused)
+        redacted: dict[str, list[str]] = {}
+
+        def new_events() -> Iterator[EncodedEvent]:
+            for each in kept.events(stream):
+                chat_id, body = _chat_of(each), each.event.body
+                if added[chat_id]:
+                    if isinstance(body, ContentRedacted) and not body.takes_names:
+                        redacted.setdefault(chat_id, []).extend(body.message_ids)
+                    yield each
+
+        self._adopt(new_events(), refused)
         store.erase_deleted()  # what the events that come say was deleted or redacted, and was here
         adopted = [
             AdoptedChat(chat_id=chat_id, added=count or 0, is_deleted=count is None) for chat_id, count in added.items()
         ]
-        return adopted, report
+        return adopted, report, redacted
 
     def _adopt(self, events: Iterator[EncodedEvent], refused: dict[str, ChatledgerError] | None) -> None:
         """Write the events of many chats together, and those of one in batches, one after another."""

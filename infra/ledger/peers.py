@@ -43,7 +43,7 @@ from .holds import HoldMethods, take_holds
 from .interchange import InterchangeMethods, Tail, exported_tail
 from .port import store_of
 from .proof import tree_of
-from .redactions import redact_messages
+from .redactions import copies_left, redact_as_originals, redact_messages
 
 Heads = dict[str, tuple[int, str]]
 """By the ids of chats the version and the hash of the last event."""
@@ -68,6 +68,8 @@ class PulledChat(Value, frozen=True, kw_only=True):
         events: How many events of the other ledger were written here as they are.
         messages: How many messages are new here.
         branches: The branches that tell what the other ledger goes on with.
+        copies: By their chats the copies that only this ledger has, by a fork or a merge, of messages that were redacted there: they
+            were redacted too.
         tip: The hash of the last event that the other ledger has of it, in hexadecimal digits; empty where it has none.
         why: Why it is held or was refused.
     """
@@ -77,6 +79,7 @@ class PulledChat(Value, frozen=True, kw_only=True):
     events: int = 0
     messages: int = 0
     branches: tuple[str, ...] = ()
+    copies: dict[str, list[str]] = msgspec.field(default_factory=dict[str, list[str]])
     tip: str = ""
     why: str | None = None
 
@@ -110,6 +113,7 @@ class TakenChat(Value, frozen=True, kw_only=True):
     Args:
         chat_id: The chat.
         events, messages: How many of them are new.
+        copies: Copies, by their chats, of messages that lost their content by it; they have theirs still.
         why: Why nothing of it was taken in; None where it was.
         is_held: Whether it was not because of a legal hold.
     """
@@ -117,6 +121,7 @@ class TakenChat(Value, frozen=True, kw_only=True):
     chat_id: str
     events: int = 0
     messages: int = 0
+    copies: dict[str, list[str]] = msgspec.field(default_factory=dict[str, list[str]])
     why: str | None = None
     is_held: bool = False
 
@@ -212,6 +217,10 @@ class PullTarget(Peer, Protocol):
 
     def take_holds(self, holds: Sequence[LegalHold]) -> list[LegalHold]:
         """Put legal holds that are not in force; return those that were put. One on a chat that is not there is not."""
+        ...
+
+    def redact_copies(self, message_ids: Sequence[str]) -> list[str]:
+        """Redact copies of messages that are redacted, as those are. Returns those that were."""
         ...
 
     def settle(self, settlement: Settlement, theirs: ImportedChat | None) -> PulledChat | None:
@@ -343,12 +352,17 @@ class LedgerPeer:
     def take_in(self, bundle: IO[bytes]) -> list[TakenChat]:
         """Write the events of a bundle. Raises `InvalidValueError` where it does not hold, and then nothing is written."""
         refused: dict[str, ChatledgerError] = {}
-        adopted, report = self._ledger._take_in(bundle, refused=refused)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        adopted, report, redacted = self._ledger._take_in(bundle, refused=refused)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         messages = {chat.chat_id: chat.messages for chat in report.chats}
         return [
             TakenChat(chat_id=chat.chat_id, why=str(why), is_held=isinstance(why, HeldError))
             if (why := refused.get(chat.chat_id)) is not None
-            else TakenChat(chat_id=chat.chat_id, events=chat.added, messages=messages[chat.chat_id])
+            else TakenChat(
+                chat_id=chat.chat_id,
+                events=chat.added,
+                messages=messages[chat.chat_id],
+                copies=copies_left(self._store, redacted.get(chat.chat_id, [])),
+            )
             for chat in adopted
         ]
 
@@ -382,13 +396,19 @@ class LedgerPeer:
             pulled, messages=result.messages_added, branches=tuple(branch.name for branch in branches)
         )
         try:
-            is_redacted = self._redact_as(theirs)
+            redacted = self._redact_as(theirs)
         except HeldError as error:
             return msgspec.structs.replace(pulled, outcome="held", why=str(error))
-        return None if not is_redacted and result == ImportResult(chat_id=theirs.id) else pulled
+        if not redacted and result == ImportResult(chat_id=theirs.id):
+            return None
+        return msgspec.structs.replace(pulled, copies=copies_left(self._store, redacted))
 
-    def _redact_as(self, theirs: ImportedChat) -> bool:
-        """Redact the messages that were redacted there; whether there were any that were not here."""
+    def redact_copies(self, message_ids: Sequence[str]) -> list[str]:
+        """Redact copies of messages that are redacted, as those are. Returns those that were."""
+        return redact_as_originals(self._store, message_ids)
+
+    def _redact_as(self, theirs: ImportedChat) -> list[str]:
+        """Redact the messages that were redacted there. Returns those that were not here."""
         kept: dict[str, Any] = {}
         by_reason: dict[tuple[str | None, RedactionCause], list[str]] = {}
         with self._store.snapshot(ChatsToRead(theirs.id)) as snapshot:
@@ -403,7 +423,7 @@ class LedgerPeer:
             redact_messages(
                 self._store, ids, lambda message: kept.get(message.id), reason=reason, cause=cause, copies=False
             )
-        return bool(kept)
+        return list(kept)
 
 
 def _ended(tombstone: Tombstone) -> int:

@@ -2,13 +2,14 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
 from chatledger.domain.chat.decide_redact import decide_redact
 from chatledger.domain.chat.decide_words import WORDY, decide_redact_words
 from chatledger.domain.chat.events import Body, ContentRedacted, Recorded
-from chatledger.domain.errors import HeldError, InvalidValueError, MessageNotFoundError
+from chatledger.domain.errors import AccessDeniedError, HeldError, InvalidValueError, MessageNotFoundError
 from chatledger.domain.forms.items import REDACTED
 from chatledger.domain.holds import decide_forget_hold, hold_key
 from chatledger.domain.legal_hold import HoldKind
@@ -22,7 +23,7 @@ from chatledger.projections.log.stream_trees import content_slots
 
 from ..log.envelope import acting
 from ..store.commands import ChatsToRead
-from .port import LedgerPart, StorePort
+from .port import LedgerPart, LedgerSnapshot, StorePort
 
 Keep = str | Callable[[Message], Any] | None
 """Content in the place of a message's own: a text, or what a function makes of the message; None for nothing."""
@@ -217,6 +218,50 @@ def _by_chat(store: StorePort, message_ids: Sequence[str]) -> dict[str, list[str
                 raise HeldError(located[0].name, located[0].holds[0])
             ids_by_chat.setdefault(located[0].chat_id, []).append(message_id)
     return ids_by_chat
+
+
+def copies_left(store: StorePort, message_ids: Sequence[str]) -> dict[str, list[str]]:
+    """Return the copies of messages, and the copies of these, that have their content still, by their chats."""
+    left: dict[str, list[str]] = {}
+    reached, originals = set(message_ids), {"": list(message_ids)}
+    while originals:
+        copies = _copies(store, originals)
+        originals = {}
+        for chat_id, ids in copies.items():
+            with store.snapshot(ChatsToRead(chat_id)) as snapshot:
+                messages = [snapshot.chat(chat_id).message(each) for each in ids if each not in reached]
+            if new := [message.id for message in messages if message is not None and message.redacted is None]:
+                left.setdefault(chat_id, []).extend(new)
+                reached.update(new)
+                originals[chat_id] = new
+    return left
+
+
+def redact_as_originals(store: StorePort, message_ids: Sequence[str]) -> list[str]:
+    """Redact copies of messages that are redacted, as those are; those that cannot be stay. Returns the others."""
+    redacted: list[str] = []
+    for message_id in message_ids:
+        with store.snapshot() as snapshot:
+            copied = _message_in(snapshot, message_id)
+            original = (
+                None if copied is None or copied.copied_from is None else _message_in(snapshot, copied.copied_from)
+            )
+        why = None if original is None else original.redacted
+        if original is not None and why is not None:
+            with suppress(HeldError, AccessDeniedError):
+                redacted += redact_messages(
+                    store, [message_id], partial(_data_of, original), reason=why.reason, cause=why.cause, copies=False
+                ).message_ids
+    return redacted
+
+
+def _data_of(original: Message, _: Message) -> Any:
+    return original.data
+
+
+def _message_in(snapshot: LedgerSnapshot, message_id: str) -> Message | None:
+    located = snapshot.find(message_id)
+    return None if located is None else located[0].message(message_id)
 
 
 def _copies(store: StorePort, ids_by_chat: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -213,6 +213,7 @@ class _Travel:
                 holds = self._target.take_holds(held) if held else []
                 settled = [self._settle(chat_id, difference) for chat_id, difference in differing.items()]
                 pulled += [each for each in settled if each is not None]
+                pulled = self._without_copies(pulled)
         finally:
             self._merges.save()
         progress(len(unlike), len(unlike))
@@ -273,7 +274,10 @@ class _Travel:
             for chat in taken:
                 before = sums.get(chat.chat_id, TakenChat(chat_id=chat.chat_id))
                 sums[chat.chat_id] = msgspec.structs.replace(
-                    chat, events=before.events + chat.events, messages=before.messages + chat.messages
+                    chat,
+                    events=before.events + chat.events,
+                    messages=before.messages + chat.messages,
+                    copies=before.copies | chat.copies,
                 )
             # Those that do not come, and those of which nothing did, are for the next pull.
             going_on = [
@@ -292,9 +296,32 @@ class _Travel:
                 outcome=outcome,
                 events=chat.events,
                 messages=chat.messages,
+                copies=chat.copies,
                 tip=chats[chat.chat_id].theirs.hash,
                 why=chat.why,
             )
+
+    def _without_copies(self, pulled: list[PulledChat]) -> list[PulledChat]:
+        """Redact what copies messages that were redacted, unless the other ledger has it too: there somebody let it stay."""
+        copies = {chat_id: ids for chat in pulled for chat_id, ids in chat.copies.items()}
+        if not copies:
+            return pulled
+        theirs = {
+            message.id for each in self._source.heads([*copies]) for message in self._source.export_chat(each).messages
+        }
+        own = [each for ids in copies.values() for each in ids if each not in theirs]
+        redacted = set(self._target.redact_copies(own) if own else ())
+        return [
+            msgspec.structs.replace(
+                chat,
+                copies={
+                    chat_id: gone
+                    for chat_id, ids in chat.copies.items()
+                    if (gone := [each for each in ids if each in redacted])
+                },
+            )
+            for chat in pulled
+        ]
 
     def _settle(self, chat_id: str, difference: _Difference) -> PulledChat | None:
         """Bring a chat that cannot be continued by events; None where nothing was to be done."""

@@ -164,6 +164,23 @@ def test_it_is_pushed_to_like_one_that_is_open(office: Ledger, url: str) -> None
         office.verify()
 
 
+def test_copies_on_the_server_lose_what_a_push_redacts(office: Ledger, url: str) -> None:
+    remote = RemoteLedger(url, key="ada-writes")
+    with chatledger.open("memory:") as laptop:
+        laptop.pull(remote, name="office")
+        office.fork_chat("trip", "m2", new_chat_id="copy", user_id="ada")
+        office.fork_chat("trip", "m2", new_chat_id="of ben", user_id="ben")
+        laptop.redact("m2", reason="a request")
+        (pushed,) = laptop.push(remote, name="laptop").chats
+        copied, other = office.get_messages("copy")[1], office.get_messages("of ben")[1]
+        assert pushed.copies == {"copy": [copied.id]}
+        assert copied.redacted is not None
+        assert copied.redacted.reason == "a request"
+        assert other.text == "By train.", "of which the key may change nothing"
+        assert remote.redact_copies(["m1", "b1", "absent", copied.id]) == []
+        assert office.get_messages("of ben/1")[0].text == "secret"
+
+
 def test_legal_holds_come_with_a_key_for_everybody(office: Ledger, url: str) -> None:
     office.hold("chat", "trip", reason="a case")
     with chatledger.open("memory:") as laptop:

@@ -439,6 +439,47 @@ def test_the_index_has_the_sums_of_what_it_has(laptop: Ledger) -> None:
     assert peer.sums([""]) == kept
 
 
+@pytest.mark.parametrize("both_went_on", [False, True])
+def test_copies_that_only_this_ledger_made_are_redacted_too(
+    laptop: Ledger,
+    office: Ledger,
+    both_went_on: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """They kept what was redacted."""
+    laptop.fork_chat("trip", "m2", new_chat_id="both", user_id="ada")
+    office.pull(laptop, name="laptop")
+    office.fork_chat("trip", "m2", new_chat_id="own", user_id="ada")
+    office.fork_chat("own", office.get_messages("own")[-1].id, new_chat_id="own of own", user_id="ada")
+    if both_went_on:
+        office.create_branch("trip", "side", "m1")
+        office.append("trip", [user("more", id="s1")], branch="side")
+        laptop.append("trip", [user("l", id="l1")])
+    laptop.redact("m2", reason="a request", copies=False)
+    pulled = office.pull(laptop, name="laptop")
+    assert outcomes(pulled) == {"trip": "merged" if both_went_on else "continued"}
+    for chat_id in ("own", "own of own"):
+        first, second = office.get_messages(chat_id)
+        assert first.text == "Where?"
+        assert second.redacted is not None
+        assert (second.redacted.reason, second.data) == ("a request", None)
+    copies = {"own": [office.get_messages("own")[1].id], "own of own": [office.get_messages("own of own")[1].id]}
+    assert [chat.copies for chat in pulled.chats] == [copies]
+    assert [message.text for message in office.get_messages("both")] == ["Where?", "Lisbon."], (
+        "as the laptop let it stay"
+    )
+    assert office.pull(laptop, name="laptop").chats == ()
+    office.verify()
+
+
+def test_a_copy_that_is_held_stays(laptop: Ledger, office: Ledger) -> None:
+    office.fork_chat("trip", "m2", new_chat_id="own", user_id="ada")
+    office.hold("chat", "own", reason="a case")
+    laptop.redact("m2")
+    pulled = office.pull(laptop, name="laptop")
+    assert [chat.copies for chat in pulled.chats] == [{}]
+    assert office.get_messages("own")[1].text == "Lisbon."
+
+
 def test_of_a_merged_chat_only_what_is_new_is_read(laptop: Ledger, office: Ledger) -> None:
     """It was read whole each time."""
     laptop.append("trip", [user("l", id="l1")])

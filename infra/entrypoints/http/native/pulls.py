@@ -163,6 +163,24 @@ def settle_chat(call: HttpCall, body: ChatToSettle) -> SettledChat:
         return SettledChat(None, lacks=True)
 
 
+class Copies(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages that are copies of others."""
+
+    message_ids: list[str]
+
+
+class RedactedCopies(Value, frozen=True):
+    """Those of the messages that were redacted."""
+
+    message_ids: list[str]
+
+
+def redact_copies(call: HttpCall, body: Copies) -> RedactedCopies:
+    """Redact copies of messages that are redacted here, as those are: those that only this ledger has. Others, and what is held, stay."""
+    ids = [sought_id(each, "message_ids") for each in body.message_ids]
+    return RedactedCopies(LedgerPeer(call.ledger).redact_copies(ids))
+
+
 ROUTES: Final = {
     "pulls": [
         Route("POST", "/pulls/sums", sum_heads, scope="read"),
@@ -172,6 +190,7 @@ ROUTES: Final = {
         Route("POST", "/pulls/bundle", make_bundle, scope="read", media_type=BUNDLE),
         Route("POST", "/pulls/tail", export_tail, scope="read", raises=[ChatNotFoundError]),
         Route("POST", "/pulls/take", take_bundle, body_type=BUNDLE, raises=[PayloadTooLargeError]),
+        Route("POST", "/pulls/copies", redact_copies),
         Route("POST", "/pulls/settle", settle_chat, raises=[PayloadTooLargeError]),
     ]
 }

@@ -117,6 +117,7 @@ BODIES: Final[dict[str, Any]] = {
     "list_held": {"chat_ids": ["$chat_id"]},
     "list_standings": {"versions": {"$chat_id": 1}},
     "sum_heads": {"under": [""]},
+    "redact_copies": {"message_ids": ["$message_id"]},
     "make_bundle": {"known": {"$chat_id": 0}},
     "export_tail": {"chat_id": "$chat_id", "version": 1},
     "settle_chat": {

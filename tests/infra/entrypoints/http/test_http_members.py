@@ -31,6 +31,7 @@ OTHERWISE: Final = {
     "list_held": 200,
     "make_bundle": 200,
     "sum_heads": 200,
+    "redact_copies": 200,  # of what is no copy
     "list_standings": 200,
     "export_tail": 200,
     "settle_chat": 200,  # whose answer says why not
