@@ -306,9 +306,10 @@ class _Travel:
         copies = {chat_id: ids for chat in pulled for chat_id, ids in chat.copies.items()}
         if not copies:
             return pulled
-        theirs = {
-            message.id for each in self._source.heads([*copies]) for message in self._source.export_chat(each).messages
-        }
+        theirs = set[str]()
+        for chat_id in self._source.heads([*copies]):
+            with suppress(ChatNotFoundError):  # deleted meanwhile
+                theirs.update(message.id for message in self._source.export_chat(chat_id).messages)
         own = [each for ids in copies.values() for each in ids if each not in theirs]
         redacted = set(self._target.redact_copies(own) if own else ())
         return [
