@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SERVER_KEY_ENV: Final = "CHATLEDGER_SERVER_KEY"
 _SERVERS: Final = ("https://", "http://")
-_MOST_BYTES: Final = 48 * 1024 * 1024
-"""Of a bundle: the body of a request may have 64 MiB."""
+_MOST_BYTES: Final = 64 * 1024 * 1024
+"""Of the body of a request, as of a server of ours."""
+_MB: Final = 1_000_000
 
 
 @contextmanager
@@ -195,8 +196,11 @@ class RemoteLedger:
     def settle(self, settlement: Settlement, theirs: ImportedChat | None) -> PulledChat | None:
         """Delete a chat there, or add what `theirs` goes on with; None where nothing was to be done."""
         chat = None if theirs is None else written_tail(theirs).to_dict()
-        body = {"settlement": settlement.to_dict(), "chat": chat}
-        settled = _decoded(self._ask("/pulls/settle", body), _SettledChat, self.url)
+        body = msgspec.json.encode({"settlement": settlement.to_dict(), "chat": chat})
+        if len(body) > _MOST_BYTES:
+            why = f"what is new in it takes {len(body) // _MB} MB, more than a request may have; let the other side pull it"
+            return PulledChat(chat_id=settlement.chat_id, outcome="refused", tip=settlement.tip, why=why)
+        settled = _decoded(self._ask("/pulls/settle", msgspec.Raw(body)), _SettledChat, self.url)
         if settled.lacks:
             raise MessageNotFoundError(settlement.chat_id)
         return settled.chat
@@ -221,7 +225,11 @@ class RemoteLedger:
         except HTTPError as error:
             raise _refusal(error, self.url) from error
         except (URLError, TimeoutError, ConnectionError) as error:
-            msg = f"{self.url} does not answer: {getattr(error, 'reason', error)}; calling again goes on"
+            why = getattr(error, "reason", error)
+            msg = f"{self.url} does not answer: {why}; calling again goes on"
+            # Who refuses a body for its size closes the connection, and what was said of it is lost with that.
+            if isinstance(why, BrokenPipeError | ConnectionResetError) and content is not None and len(content) > _MB:
+                msg += f", unless a proxy before it refuses requests of {len(content) // _MB} MB"
             raise LogUnavailableError(msg) from error
 
 

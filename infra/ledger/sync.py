@@ -266,11 +266,17 @@ class _Travel:
             with SpooledTemporaryFile(IN_MEMORY) as file:
                 taken: Sequence[TakenChat] = ()
                 if self._source.write_bundle(part, file, most):
-                    if file.tell() > self._target.most_bytes and (together, most) != (1, 1):
+                    is_too_large = file.tell() > self._target.most_bytes
+                    if is_too_large and (together, most) != (1, 1):
                         together, most = (together // 2, most) if together > 1 else (1, most // 2)
                         continue
-                    file.seek(0)
-                    taken = self._target.take_in(file)
+                    if is_too_large:
+                        why = f"its next event takes {file.tell():,} bytes, more than fit into a request; let the other side pull it"
+                        taken = [TakenChat(chat_id=chat_id, why=why) for chat_id in part]
+                        together, most = len(left), EVENTS_TOGETHER
+                    else:
+                        file.seek(0)
+                        taken = self._target.take_in(file)
             for chat in taken:
                 before = sums.get(chat.chat_id, TakenChat(chat_id=chat.chat_id))
                 sums[chat.chat_id] = msgspec.structs.replace(

@@ -251,6 +251,30 @@ def test_a_bundle_that_is_too_large_for_a_request_is_split(
         assert all(hashes(office, f"chat {number}") == hashes(laptop, f"chat {number}") for number in range(3))
 
 
+def test_what_is_too_large_for_a_request_is_refused_and_the_others_come(
+    office: Ledger, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the push each time, and it was said that the server does not answer."""
+    remote = RemoteLedger(url, key="all-write")
+    with chatledger.open("memory:") as laptop:
+        laptop.pull(remote, name="office")
+        office.append("trip", [user("o", id="o1")])
+        laptop.append("trip", [user("l" * 9_000, id="l1")])
+        laptop.append("of ben/1", [user("l", id="l2")])
+        laptop.append("of ben/1", [user("l" * 9_000, id="l3")])
+        for number in range(3):
+            laptop.create_chat(f"chat {number}", "ada")
+            laptop.append(f"chat {number}", [user("leeks")])
+        monkeypatch.setattr(remote_module, "_MOST_BYTES", 8_000)
+        pushed = laptop.push(remote, name="laptop")
+        others = {f"chat {number}": "new" for number in range(3)}
+        assert told(pushed) == {"of ben/1": "refused", "trip": "refused", **others}
+        assert {"a request" in str(chat.why) for chat in pushed.chats if chat.outcome == "refused"} == {True}
+        assert [message.id for message in office.get_messages("of ben/1")] == ["b1", "l2"], "up to that event"
+        monkeypatch.undo()
+        assert told(laptop.push(remote, name="laptop")) == {"of ben/1": "continued", "trip": "merged"}
+
+
 def test_a_server_takes_nothing_that_does_not_hold(office: Ledger, url: str) -> None:
     remote = RemoteLedger(url, key="all-write")
     settlement = Settlement(chat_id="trip", outcome="merged", name="laptop", tip="", ended=0)
