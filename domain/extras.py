@@ -14,5 +14,6 @@ def needing(extra: str, what: str) -> Generator[None]:
     except ImportError as error:
         if (error.name or "").startswith("chatledger"):
             raise
-        msg = f"{what} needs {error.name}: pip install 'chatledger[{extra}]'"
+        # Only imports that find nothing name it: psycopg without libpq, say, raises a text.
+        msg = f"{what} needs {error.name or f'what does not import here ({error})'}: pip install 'chatledger[{extra}]'"
         raise ConfigurationError(msg) from error

@@ -11,7 +11,8 @@ from functools import partial
 from itertools import repeat
 from typing import Final, TypeAlias
 
-from ..errors import ConfigurationError, InvalidValueError
+from ..errors import InvalidValueError
+from ..extras import needing
 from ..limits import MAX_JSON_DEPTH
 from .prepared import Named, Renderer, Value, scalar_text
 
@@ -121,11 +122,8 @@ class TomlRenderer(Renderer):
 
     def document(self, fragments: Sequence[Named]) -> str:
         """See `Renderer.document`."""
-        try:
+        with needing("toml", "rendering TOML"):
             import tomli_w
-        except ImportError as error:
-            msg = "rendering TOML needs the library tomli-w; pip install 'chatledger[toml]'"
-            raise ConfigurationError(msg) from error
         return document_of(fragments, partial(tomli_w.dumps, indent=_TOML_INDENT), _number).removesuffix("\n")
 
 
@@ -149,9 +147,6 @@ class ToonRenderer(Renderer):
 
     def document(self, fragments: Sequence[Named]) -> str:
         """See `Renderer.document`."""
-        try:
+        with needing("toon", "rendering TOON"):
             import toon_format
-        except ImportError as error:
-            msg = "rendering TOON needs the library toon-format; pip install 'chatledger[toon]'"
-            raise ConfigurationError(msg) from error
         return document_of(fragments, toon_format.dumps)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.chat.interchange import ImportedChat
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
+from chatledger.domain.extras import needing
 
 from ..store.opening.presence import without_secrets
 from .deepagents import COLUMNS, make_chat
@@ -100,17 +101,12 @@ class _Place(NamedTuple):
 
 @contextmanager
 def _reading(location: str) -> Generator[_Place]:
-    try:
+    with needing("postgres", "reading a database of @deepagents/context"):
         import sqlalchemy
         from sqlalchemy.exc import SQLAlchemyError
         from sqlalchemy.pool import NullPool
 
         from ..log.alchemy.postgres import PostgresPlace
-    except ImportError as error:
-        msg = (
-            "reading a database of @deepagents/context needs SQLAlchemy and psycopg: pip install 'chatledger[postgres]'"
-        )
-        raise ConfigurationError(msg) from error
     check_encoded(location)
     try:
         if location.startswith(_SQL_SERVER):

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 
 import msgspec
 
-from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, ConfigurationError, InvalidValueError
+from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, InvalidValueError
+from chatledger.domain.extras import needing
 from chatledger.domain.limits import check_id
 from chatledger.domain.versioned.content import Serial, Tree, dict_tree, leaf_tree, list_tree
 from chatledger.domain.versioned.record import PutVersion
@@ -288,11 +289,8 @@ def import_saver_database(ledger: Ledger, location: str) -> ThreadsImport:
 @contextmanager
 def _reading(location: str, place: str) -> "Generator[Connection[Any]]":
     """A connection in a transaction that sees one state of the database."""
-    try:
+    with needing("postgres", "reading a PostgresSaver"):
         import psycopg
-    except ImportError as error:
-        msg = "reading a PostgresSaver needs psycopg: pip install 'chatledger[postgres]'"
-        raise ConfigurationError(msg) from error
     check_encoded(location)
     try:
         connection = psycopg.connect(location)

@@ -15,7 +15,8 @@ from typing import IO, Any, Final
 
 from chatledger.domain.chat.interchange import ImportedChat
 from chatledger.domain.chat.recorded import Recorded
-from chatledger.domain.errors import ConfigurationError, InvalidValueError
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.extras import needing
 from chatledger.domain.forms.reading import role_of
 from chatledger.domain.limits import check_choice
 from chatledger.domain.values import Annotation
@@ -311,11 +312,8 @@ def arrow_schema(table: str) -> Any:
 
 
 def _pyarrow(module: str = "pyarrow") -> Any:
-    try:
+    with needing("arrow", "a table"):
         return import_module(module)
-    except ImportError as error:
-        msg = "Parquet and Arrow need pyarrow: pip install 'chatledger[arrow]'"
-        raise ConfigurationError(msg) from error
 
 
 _LAST_MS: Final = 253_402_300_800_000

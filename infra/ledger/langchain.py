@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from chatledger.domain.context.in_forms import chain_of
-from chatledger.domain.errors import ConfigurationError, InvalidValueError
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.extras import needing
 from chatledger.domain.forms.langchain import FORM, TYPES
 from chatledger.domain.forms.reading import register
 from chatledger.domain.forms.translate import OpenCalls, StrayResults, translate
@@ -85,8 +86,5 @@ def messages_module() -> Any:
     Raises:
         ConfigurationError: It is not installed.
     """
-    try:
+    with needing("langchain", "a LangChain message"):
         return import_module("langchain_core.messages")
-    except ImportError as error:
-        msg = "LangChain messages need langchain-core: pip install 'chatledger[langchain]'"
-        raise ConfigurationError(msg) from error

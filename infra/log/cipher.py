@@ -21,6 +21,7 @@ from eventsourcing.persistence import Cipher
 from eventsourcing.utils import Environment
 
 from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.extras import needing
 
 KEY_BYTES: Final = 32
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,32}")
@@ -201,12 +202,9 @@ class RecordCipher(Cipher):
     """
 
     def __init__(self, keys: Keyring | Environment) -> None:
-        try:
+        with needing("crypto", "encryption"):
             from cryptography.exceptions import InvalidTag
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        except ImportError as error:
-            msg = "encryption needs the package cryptography: pip install 'chatledger[crypto]'"
-            raise ConfigurationError(msg) from error
         self.keys = keys if isinstance(keys, Keyring) else read_keys(keys.get(_KEY_ENV) or "")
         self._invalid: type[Exception] = InvalidTag
         self._ciphers = {key.id: AESGCM(key.secret) for key in self.keys}

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.extras import needing
 from chatledger.domain.forms.items import REDACTED
 
 _SKIPPED: Final = {"IPPublicDetector", "PrivateKeyDetector"}
@@ -30,12 +30,9 @@ def secrets() -> Callable[[str], str]:
     Raises:
         ConfigurationError: detect-secrets is missing; install `chatledger[secrets]`.
     """
-    try:
+    with needing("secrets", "a pattern of secrets"):
         from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
         from detect_secrets.plugins.base import RegexBasedDetector
-    except ImportError as error:
-        msg = "patterns of secrets need detect-secrets: pip install 'chatledger[secrets]'"
-        raise ConfigurationError(msg) from error
     # Its annotations do not say what the patterns match.
     detectors: dict[str, Any] = get_mapping_from_secret_type_to_class()
     patterns: list[re.Pattern[str]] = [*_OWN]

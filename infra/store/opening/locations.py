@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.extras import needing
 from chatledger.projections.lmdb.environment import check_path
 from chatledger.projections.lmdb.system_errors import system_errors
 from chatledger.projections.operating_system import call_in_forked_child
@@ -195,12 +196,8 @@ def checked_sqlite_file(location: str) -> Path:
 
 def _open_alchemy(location: str, options: OpenOptions) -> OpenedLog:
     scheme = location.partition("://")[0]
-    try:
+    with needing("postgres" if scheme.startswith("postgres") else "sqlalchemy", f"{scheme}://"):
         from ...log.alchemy.event_log import AlchemyLog
-    except ImportError as error:
-        extra = "postgres" if scheme.startswith("postgres") else "sqlalchemy"
-        msg = f"{scheme}:// needs SQLAlchemy: pip install 'chatledger[{extra}]'"
-        raise ConfigurationError(msg) from error
     if not scheme.startswith("sqlite+"):
         log = AlchemyLog(location, timeout_s=options.timeout_s, mapper=options.mapper)
         return options.with_witness(log, cache_of(log))
