@@ -102,23 +102,23 @@ def _compare(
     edits.append((a, a_end - a, new[b:b_end]))
 
 
-def _common_start(one: bytes, other: bytes) -> int:
+def _common_start(left: bytes, right: bytes) -> int:
     """Count the bytes that both begin with."""
-    low, high = 0, min(len(one), len(other))
-    if one[:high] == other[:high]:
+    low, high = 0, min(len(left), len(right))
+    if left[:high] == right[:high]:
         return high
     while low < high:  # all up to `low` are equal, and not all up to `high`
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if left[low:middle] == right[low:middle]:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _common_end(one: bytes, other: bytes) -> int:
+def _common_end(left: bytes, right: bytes) -> int:
     """Count the bytes that both end with."""
-    return _common_start(one[::-1], other[::-1])
+    return _common_start(left[::-1], right[::-1])
 
 
 def edited(old: bytes, edits: Iterable[Edit]) -> bytes:
@@ -357,19 +357,11 @@ def as_change(
     return content, {}
 
 
-def _common(one: bytes, other: bytes) -> int:
+def _common(left: bytes, right: bytes) -> int:
     """Count the digests that both begin with."""
-    if one.startswith(other):  # nearly always, as lists grow at their ends
-        return len(other) // DIGEST_BYTES
-    low, high = 0, min(len(one), len(other)) // DIGEST_BYTES
-    while low < high:
-        middle = (low + high + 1) // 2
-        size = middle * DIGEST_BYTES
-        if one[:size] == other[:size]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    if left.startswith(right):  # nearly always, as lists grow at their ends
+        return len(right) // DIGEST_BYTES
+    return _common_start(left, right) // DIGEST_BYTES
 
 
 class Missing:

@@ -2,8 +2,9 @@
 
 import builtins
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -111,6 +112,7 @@ class ItemPut(Value, frozen=True, kw_only=True):
     extra: dict[str, Any] | None = None
 
 
+T = TypeVar("T")
 NOBODY: Final = ""
 """The owner of the items of a ledger that is not limited to a user."""
 Wait = Callable[[], list[Recorded]]
@@ -149,13 +151,7 @@ class ItemReader:
 
         Costs the items that are read and left out; as of an earlier moment all items under the prefix.
         """
-        offset = check_count(offset, "offset")
-        if limit is not None:
-            limit = check_count(limit, "limit")
-        labels = check_labels(prefix, empty=True)
-        with self._store.snapshot(ChatsToRead(user_id=self._user_id)) as snapshot:
-            found = self._found(snapshot, labels)
-            return list(islice(islice(found, offset, None), limit))
+        return _part(self.scan(prefix), offset, limit)
 
     def scan(self, prefix: Sequence[str] = (), *, with_extra: bool = False) -> Generator[Item]:
         """
@@ -182,10 +178,7 @@ class ItemReader:
 
         Costs the namespaces that are read and left out; as of an earlier moment all items under the prefix.
         """
-        offset = check_count(offset, "offset")
-        if limit is not None:
-            limit = check_count(limit, "limit")
-        return list(islice(islice(self.scan_namespaces(prefix), offset, None), limit))
+        return _part(self.scan_namespaces(prefix), offset, limit)
 
     def scan_namespaces(self, prefix: Sequence[str] = ()) -> Generator[tuple[str, ...]]:
         """Yield what `namespaces` returns, in one snapshot, which is open until the iterator ends or is closed."""
@@ -315,7 +308,7 @@ class ItemStore(ItemReader):
             raise InvalidValueError(msg)
         store = self._store
         written = self._written(store, decisions)
-        if any(isinstance(one.body, VersionsDeleted) for recorded in written for one in recorded):
+        if any(isinstance(event.body, VersionsDeleted) for recorded in written for event in recorded):
             store.erase_deleted()  # of what had expired
         return [put_version(recorded) if recorded else 0 for recorded in written]
 
@@ -472,5 +465,13 @@ def _item_of(state: IndexedVersioned, record: VersionedRecord, version: VersionR
 
 
 def _value(state: IndexedVersioned, version: VersionRecord) -> dict[str, Any]:
-    found: dict[str, Any] = join(version.fields[VALUE].digest, state.need_content)
-    return found
+    fields: dict[str, Any] = join(version.fields[VALUE].digest, state.need_content)
+    return fields
+
+
+def _part(entries: Generator[T], offset: int, limit: int | None) -> list[T]:
+    offset = check_count(offset, "offset")
+    if limit is not None:
+        limit = check_count(limit, "limit")
+    with closing(entries):
+        return list(islice(islice(entries, offset, None), limit))
