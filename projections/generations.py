@@ -205,10 +205,10 @@ class Generation(Environment):
     def erasures(self, txn: Transaction, *, after: int = 0) -> list[Erasure]:
         """The deleted streams whose events may still be on the log, in the order of their tombstones; from a position on."""
         cursor, start = txn.cursor(self.meta), _ERASURE + number(after + 1)
-        found, erasures = cursor.set_range(start), list[Erasure]()
-        while found and cursor.key().startswith(_ERASURE):
+        has_next, erasures = cursor.set_range(start), list[Erasure]()
+        while has_next and cursor.key().startswith(_ERASURE):
             erasures.append(_decode_erasure(cursor.value()))
-            found = cursor.next()
+            has_next = cursor.next()
         return erasures
 
     def erased(self, txn: Transaction) -> list[Erasure]:

@@ -79,20 +79,22 @@ def _described(state: ChatState, wordy: Sequence[Recorded]) -> tuple[list[Body],
     profile = state.profile
     assert profile is not None, "a chat with a record has a profile"
     last = {thing: recorded.version for recorded in wordy for thing in _words(recorded.body)}
-    said = {
+    things_by_version = {
         recorded.version: things
         for recorded in wordy
         if (things := [thing for thing, words in _words(recorded.body).items() if words])
     }
     of_chat: dict[str, Any] = {"user_id": profile.user_id, "title": profile.title, "metadata": profile.metadata}
     anew: list[Body] = []
-    for version, things in said.items():
+    for version, things in things_by_version.items():
         if things[0][0] == "chat" and len({last[thing] == version for thing in things}) > 1:
             anew = [ChatUpdated(of_chat)]
     if anew:
         last |= {("chat", name): wordy[-1].version + 1 for name in of_chat}
     # A note that was put on several messages at once stays as long as it stands for one of them.
-    return anew, [version for version, things in said.items() if all(last[thing] > version for thing in things)]
+    return anew, [
+        version for version, things in things_by_version.items() if all(last[thing] > version for thing in things)
+    ]
 
 
 def _words(body: Body) -> dict[_Thing, Any]:

@@ -184,13 +184,13 @@ def with_floats(value: Any, rounded: list[int] | None = None) -> Any:
 def _with_floats(value: Any, rounded: list[int], depth: int) -> Any:
     if isinstance(value, int) and not _MIN_INT <= value <= _MAX_INT:
         try:
-            found = float(value)
+            rounded_value = float(value)
         except OverflowError:
             return value
         # JavaScript writes the shortest digits that give the float, and zeros after them.
-        if value not in {int(found), int(Decimal(repr(found)))}:
+        if value not in {int(rounded_value), int(Decimal(repr(rounded_value)))}:
             rounded.append(value)
-        return found
+        return rounded_value
     if depth >= MAX_JSON_DEPTH:
         return value  # refused for its depth
     if isinstance(value, list):

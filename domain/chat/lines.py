@@ -245,8 +245,8 @@ class Placing:
         for message in self.walk(head):
             if message.id == parent:
                 return True
-            said = self._read(message)[-1]
-            is_part = said.is_result or said.answer in answers or not said.name
+            earlier_line = self._read(message)[-1]
+            is_part = earlier_line.is_result or earlier_line.answer in answers or not earlier_line.name
             if message.form != self._form or not is_part:
                 return False
         return False

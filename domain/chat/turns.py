@@ -50,22 +50,22 @@ def exchanges_of(messages: Iterable[Message]) -> list[Exchange]:
     """Return the turns of a chain, which is given root first. What stands before the first message of a user belongs to it."""
     chain: list[Message] = []
     turns: list[Exchange] = []
-    said: list[Message] = []
+    questions: list[Message] = []
     answered: list[Message] = []
     start = 0
 
     def end() -> None:
-        if said:
-            turns.append(Exchange(number=len(turns) + 1, messages=chain[:start], said=said, answered=answered))
+        if questions:
+            turns.append(Exchange(number=len(turns) + 1, messages=chain[:start], said=questions, answered=answered))
 
     for message in messages:
         if is_from_user(message):
             if answered:
                 end()
-                said, answered = [], []
-            said.append(message)
+                questions, answered = [], []
+            questions.append(message)
             start = len(chain) + 1
-        elif said:
+        elif questions:
             answered.append(message)
         chain.append(message)
     end()

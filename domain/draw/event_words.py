@@ -61,12 +61,12 @@ def step_words(put: VersionPut, *, quotes: bool) -> str:
     following += [name.rpartition(":")[2] for name in joins if {*name.split(":")[1].split("+")} <= {*nodes}]
     channels: Iterable[str] = cast("list[str]", updated) if isinstance(updated, list) else _new_fields(put)
     what = f"step {number}" if isinstance(number, int) and number >= 0 else "checkpoint"
-    made = (
+    by_whom = (
         f" {_list(nodes)}" if nodes and source in {"loop", None} else f" by an {source}" if source == "update" else ""
     )
     onward = f", next {_list(following)}" if following else ", finished" if bookkeeping and not joins else ""
     changed = _list(sorted(name for name in channels if not name.startswith(OF_GRAPH)))
-    return f"{what}{made}{_in_namespace(put.line)}{onward}{f': {changed} changed' if changed else ''}"
+    return f"{what}{by_whom}{_in_namespace(put.line)}{onward}{f': {changed} changed' if changed else ''}"
 
 
 def writes_words(put: VersionWritesPut, *, quotes: bool) -> str:

@@ -140,25 +140,25 @@ def _size(kind: str, count: int) -> str:
 
 def folded(nodes: Sequence[StateNode]) -> list[StateNode]:
     """Return nodes with runs of equal ones in one node each, where something beside them differs."""
-    kept: list[StateNode] = []
+    shown: list[StateNode] = []
     run: list[StateNode] = []
 
     def end_run() -> None:
         if len(run) < _LEAST_FOLDED:
-            kept.extend(run)
+            shown.extend(run)
         else:
             text = f"… {len(run):,} equal"
-            kept.append(StateNode(name="", path=run[0].path, mark="", text=text, kind="equal", children=list(run)))
+            shown.append(StateNode(name="", path=run[0].path, mark="", text=text, kind="equal", children=list(run)))
         run.clear()
 
     for node in nodes:
         if node.mark:
             end_run()
-            kept.append(node)
+            shown.append(node)
         else:
             run.append(node)
     end_run()
-    return kept
+    return shown
 
 
 def shown_value(value: Any) -> str:

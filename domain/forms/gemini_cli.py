@@ -38,17 +38,17 @@ def _read_one(message: Mapping[str, Any], source: Any) -> Iterator[FormItem]:
     kind, parts = message.get("type"), _parts(message.get("content"))
     if kind == USER:
         first = text_at(object_at(parts[0]), "text") or "" if parts else ""
-        said = [part for part in parts if "functionResponse" not in object_at(part)]
+        spoken_parts = [part for part in parts if "functionResponse" not in object_at(part)]
         if not first.startswith(CONTEXT):
-            yield from google.read({"role": USER, "parts": said}, "", source)
+            yield from google.read({"role": USER, "parts": spoken_parts}, "", source)
     if kind != "gemini":
         return
     for thought in map(object_at, list_at(message, "thoughts")):
         texts = (text_at(thought, key) for key in ("subject", "description"))
         yield FormItem(ASSISTANT, Reasoning("\n".join(text for text in texts if text)), source)
     calls = [object_at(call) for call in list_at(message, "toolCalls")]
-    said = [part for part in parts if not calls or "functionCall" not in object_at(part)]
-    for item in google.read({"role": google.MODEL, "parts": said}, "", source):
+    spoken_parts = [part for part in parts if not calls or "functionCall" not in object_at(part)]
+    for item in google.read({"role": google.MODEL, "parts": spoken_parts}, "", source):
         if item.native != {"text": ""}:
             yield item
     for call in calls:

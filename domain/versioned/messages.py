@@ -114,8 +114,8 @@ def _of_langchain(fields: dict[str, Any]) -> HeldMessage | None:
         return None
     own = fields.get("role")
     role = own if kind == langchain.CHAT and isinstance(own, str) else _ROLES.get(kind, kind)
-    kept = {name: fields[name] for name in _KEPT if fields.get(name) and name != "type"}
-    data = {"type": kind, "data": to_builtins({**kept, "content": fields["content"]})}
+    extras = {name: fields[name] for name in _KEPT if fields.get(name) and name != "type"}
+    data = {"type": kind, "data": to_builtins({**extras, "content": fields["content"]})}
     return HeldMessage(role, _text(fields.get("id")), data, langchain.NAME)
 
 

@@ -63,15 +63,15 @@ def decide_put_state(state: VersionedState, draft: StateDraft, now: int) -> list
     if draft.expected_version not in {None, newest}:
         raise StateConflictError(shown_id(draft.state_id), expected=draft.expected_version or 0, actual=newest)
     parent = None if draft.parent is None else alive.version(LINE, number_id(draft.parent))
-    kept = [name for name, value in draft.values.items() if value is None]
+    unchanged_names = [name for name, value in draft.values.items() if value is None]
     inherited = {} if parent is None else parent.fields
     is_other = draft.basis is not None and (parent is None or parent.position != draft.basis)
-    if is_other or not inherited.keys() >= {*kept}:
+    if is_other or not inherited.keys() >= {*unchanged_names}:
         raise StateConflictError(shown_id(draft.state_id), expected=draft.parent or 0, actual=newest)
     own = {name: value for name, value in draft.values.items() if value is not None}
     sizes = {name: value.size_bytes for name, value in own.items()}
     size = sum(len(name.encode()) for name in draft.values) + sum(sizes.values())
-    size += sum(inherited[name].size_bytes for name in kept)
+    size += sum(inherited[name].size_bytes for name in unchanged_names)
     if draft.limit_bytes is not None and size > draft.limit_bytes:
         raise PayloadTooLargeError(
             shown_id(draft.state_id), size_bytes=size, limit_bytes=draft.limit_bytes, what="the state"
@@ -81,7 +81,7 @@ def decide_put_state(state: VersionedState, draft: StateDraft, now: int) -> list
         id=number_id(newest + 1),
         parent=None if draft.parent is None else number_id(draft.parent),
         values={name: value.serial for name, value in own.items()},
-        unchanged=lambda _parent: dict.fromkeys(kept),
+        unchanged=lambda _parent: dict.fromkeys(unchanged_names),
         order=[*draft.values],
         sizes=sizes,
         before=inherited if parent is not None else _newest_fields(alive, newest),

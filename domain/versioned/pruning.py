@@ -92,7 +92,7 @@ def _planned(
     stay = dict.fromkeys(records, keep_last)
     if until is not None:
         stay = {name: keep_last + sum(record.stored_at > until for record in line) for name, line in readable.items()}
-    kept = {(name, record.id) for name, line in readable.items() for record in line[: stay[name]]}
+    staying = {(name, record.id) for name, line in readable.items() for record in line[: stay[name]]}
     for name in records:
         root = root_of(name)
         if name == root or root not in records:
@@ -101,15 +101,15 @@ def _planned(
             for record in readable[name]:
                 parents: dict[str, str] = metadata_of(record).get("parents") or {}
                 started_from = parents.get("")
-                if started_from is None or (root, started_from) in kept:
+                if started_from is None or (root, started_from) in staying:
                     continue
                 if thread.version(root, started_from) is not None:
-                    kept.discard((name, record.id))
+                    staying.discard((name, record.id))
         else:
             for past in readable[root][1 : stay[root]]:
                 before = (record for record in readable[name] if record.id < past.id)
-                kept |= {(name, record.id) for record in islice(before, 1)}
-    gone = {(name, record.id) for name, line in records.items() for record in line} - kept
+                staying |= {(name, record.id) for record in islice(before, 1)}
+    gone = {(name, record.id) for name, line in records.items() for record in line} - staying
     return _with_skeletons(gone, records.__getitem__, metadata_of)
 
 

@@ -81,9 +81,9 @@ def standing_of(version: VersionRecord, writes: Sequence[StoredWrite], read: Rea
         own = list(listed)
         if any(write.index >= 0 for write in own):
             continue
-        asked = next((write for write in own if write.channel == INTERRUPT), None)
-        if asked is not None and is_waiting(asked, own, answered_at):
-            return stands("waits", asked)
+        question = next((write for write in own if write.channel == INTERRUPT), None)
+        if question is not None and is_waiting(question, own, answered_at):
+            return stands("waits", question)
         error = next((write for write in own if write.channel == ERROR), None)
         if failure is None and error is not None and read(error.digest) != CANCELLED:
             failure = stands("failed", error)
@@ -104,7 +104,7 @@ def _is_answer(write: StoredWrite) -> bool:
     return write.channel == RESUME and write.task_id == NULL_TASK
 
 
-def is_waiting(asked: StoredWrite, own: Iterable[StoredWrite], answered_at: int | None) -> bool:
+def is_waiting(question: StoredWrite, own: Iterable[StoredWrite], answered_at: int | None) -> bool:
     """
     Whether a question is not answered yet, neither by its task's own writes nor from outside, at `answered_at`.
 
@@ -113,7 +113,7 @@ def is_waiting(asked: StoredWrite, own: Iterable[StoredWrite], answered_at: int 
     """
     times = [write.written_at for write in own if write.channel == RESUME]
     times += [] if answered_at is None else [answered_at]
-    return not times or 0 < max(times) <= asked.written_at
+    return not times or 0 < max(times) <= question.written_at
 
 
 def next_nodes(version: VersionRecord, read: ReadPlain) -> list[str]:
@@ -173,10 +173,10 @@ def made_at(version: VersionRecord) -> int:
     if len(digits) == _UUID_DIGITS and digits[_UUID_VERSION] == "6":
         with suppress(ValueError):
             ticks = int(digits[:_UUID_VERSION], 16) << 12 | int(digits[_UUID_VERSION + 1 : _UUID_VERSION + 4], 16)
-            made = (ticks - _UUID_EPOCH) // 10_000
+            made_at_ms = (ticks - _UUID_EPOCH) // 10_000
             # An id may be made up; and one that lies ahead was made by another clock.
-            if abs(version.stored_at - made) < _DAY_MS:
-                return min(made, version.stored_at)
+            if abs(version.stored_at - made_at_ms) < _DAY_MS:
+                return min(made_at_ms, version.stored_at)
     return version.stored_at
 
 
@@ -189,9 +189,9 @@ def work_ms(began_at: int, writes: Sequence[StoredWrite]) -> int:
     times = [write.written_at for write in writes if write.written_at]
     if not times or not is_of_task(writes[0].task_id, writes[0].task_path):
         return 0
-    asked = max((write.written_at for write in writes if write.channel == INTERRUPT), default=0)
+    last_asked_at = max((write.written_at for write in writes if write.channel == INTERRUPT), default=0)
     answered = max((write.written_at for write in writes if write.channel == RESUME), default=0)
-    waited = max(answered - asked, 0) if asked else 0
+    waited = max(answered - last_asked_at, 0) if last_asked_at else 0
     return max(max(times) - began_at - waited, 0)
 
 

@@ -227,8 +227,8 @@ def read_deepseek(path: Path, report: Reporter) -> Iterator[ImportedChat]:
 
 def _deepseek_records(chat_id: str, nodes: Mapping[str, Any], report: Reporter) -> Iterator[Located]:
     # The root is no message, and what names it is a first one.
-    said = {key: message for key, node in nodes.items() if (message := object_at(node, "message"))}
-    for key, fields in said.items():
+    messages = {key: message for key, node in nodes.items() if (message := object_at(node, "message"))}
+    for key, fields in messages.items():
         parent = object_at(nodes[key]).get("parent")
         what = f"message {key!r} of chat {chat_id!r}"
         fragments = [object_at(fragment) for fragment in list_at(fields, "fragments")]
@@ -236,7 +236,7 @@ def _deepseek_records(chat_id: str, nodes: Mapping[str, Any], report: Reporter) 
         yield ui_record(
             id_in_chat(chat_id, key),
             id_in_chat(chat_id, parent)
-            if isinstance(parent, str) and (parent in said or parent not in nodes)
+            if isinstance(parent, str) and (parent in messages or parent not in nodes)
             else None,
             ("user" if is_user else "assistant") if fragments else None,
             [part for fragment in fragments for part in _deepseek_parts(fragment)]

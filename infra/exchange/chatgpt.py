@@ -68,9 +68,9 @@ def make_parts(content: Any) -> list[Part]:
     elif kind == "thoughts" and isinstance(fields.get("thoughts"), list):
         rest = {key: value for key, value in fields.items() if key not in {"content_type", "thoughts"}}
         for thought in fields["thoughts"]:
-            said = object_at(thought)
-            text = "\n\n".join(filter(None, (text_at(said, "summary"), text_at(said, "content"))))
-            details = {key: value for key, value in said.items() if key != "content"}
+            own_fields = object_at(thought)
+            text = "\n\n".join(filter(None, (text_at(own_fields, "summary"), text_at(own_fields, "content"))))
+            details = {key: value for key, value in own_fields.items() if key != "content"}
             parts.append(reasoning_part(text, _SOURCE, details) if text else data_part(_SOURCE, thought))
     return [*parts, data_part(_SOURCE, rest)] if rest else parts
 

@@ -127,11 +127,11 @@ def _tuning_record(fields: Mapping[str, Any]) -> Mapping[str, Any]:
         fields = {**rest, "system": text} if isinstance(text, str) else fields
     for question, answer in PAIRS:
         if question in fields and answer in fields and not any(isinstance(fields.get(key), list) for key in _LISTS):
-            asked = _as_messages("user", fields[question])
+            questions = _as_messages("user", fields[question])
             if question == "instruction" and fields.get("input"):  # what Alpaca's instruction is about
-                asked = [{"role": "user", "content": f"{fields[question]}\n\n{fields['input']}"}]
+                questions = [{"role": "user", "content": f"{fields[question]}\n\n{fields['input']}"}]
             rest = {key: value for key, value in fields.items() if key not in {question, answer, "input"}}
-            return {**rest, "messages": [*asked, *_as_messages("assistant", fields[answer])]}
+            return {**rest, "messages": [*questions, *_as_messages("assistant", fields[answer])]}
     return fields
 
 

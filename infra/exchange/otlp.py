@@ -107,15 +107,15 @@ def _chat(chat_id: str, spans: list[_Span], report: Reporter) -> Iterator[Import
         instructions = span.about.get("gen_ai.system_instructions")
         parts = span.said("system_instructions") if instructions else []
         line = [{"role": "system", "parts": parts}] if parts else []
-        asked = [*line, *span.said("input.messages")]
+        prompt = [*line, *span.said("input.messages")]
         answers = span.said("output.messages")
         # Further choices are no part of what follows.
-        line = [*asked, *answers[:1]]
+        line = [*prompt, *answers[:1]]
         parent = None if _id_of(chat_id, None, line[0]) in records else head
         for number, message in enumerate(line):
             message_id = _id_of(chat_id, parent, message)
             if message_id not in records:
-                records[message_id] = _message(message_id, parent, message, span, is_answer=number >= len(asked))
+                records[message_id] = _message(message_id, parent, message, span, is_answer=number >= len(prompt))
             parent = message_id
         head = parent
     linked = link_messages(chat_id, ((record, None) for record in records.values()), report=report)

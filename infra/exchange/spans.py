@@ -168,10 +168,10 @@ class _ChatSpans:
             run = self._run_of.get(message.id)
             about: dict[str, Any] = {"gen_ai.operation.name": "chat", **self._common(turn, place, run)}
             if self._is_told:
-                asked = self._before(message)
-                told = [each for each in asked if each.role != SYSTEM]
-                instructions = [item for each in asked if each.role == SYSTEM for item in each.items]
-                about["gen_ai.input.messages"] = _encoded(told)
+                prompt = self._before(message)
+                conversation = [each for each in prompt if each.role != SYSTEM]
+                instructions = [item for each in prompt if each.role == SYSTEM for item in each.items]
+                about["gen_ai.input.messages"] = _encoded(conversation)
                 about["gen_ai.output.messages"] = _encoded([turn])
                 if instructions:
                     parts = otel.message_of(instructions, SYSTEM)["parts"]
@@ -263,8 +263,8 @@ class _ChatSpans:
 
     def _times(self, message: ImportedMessage) -> tuple[int, int]:
         ended = message.created_at or 0
-        asked = self._turns[message.parent_id].message.created_at if message.parent_id is not None else None
-        return min(ended if asked is None else asked, ended), ended
+        asked_at = self._turns[message.parent_id].message.created_at if message.parent_id is not None else None
+        return min(ended if asked_at is None else asked_at, ended), ended
 
     def _beginning(self, message: ImportedMessage) -> str:
         """The message with which the turn of a message began."""

@@ -350,9 +350,9 @@ class ForkMethods(LedgerPart):
             kind=ChatCreated,
         )
         with self._store.snapshot(ChatsToRead(fork_id, is_written=True)) as snapshot:
-            made = snapshot.chat(fork_id).chat
-        assert made is not None, "the fork was made"
-        return made
+            copy = snapshot.chat(fork_id).chat
+        assert copy is not None, "the fork was made"
+        return copy
 
     def forks(self, chat_id: str, *, message_id: str | None = None) -> list[Chat]:
         """

@@ -278,8 +278,10 @@ class Tail(NamedTuple):
 
 def exported_chat(state: IndexedChat) -> ImportedChat:
     """Return a whole conversation as an index has it. Raises `ChatNotFoundError` when it has none."""
-    said = state.annotations()
-    messages = [(at, _exported_message(message, said.get(message.id))) for at, message in state.chains.all_messages()]
+    annotations = state.annotations()
+    messages = [
+        (at, _exported_message(message, annotations.get(message.id))) for at, message in state.chains.all_messages()
+    ]
     regenerations = [] if state.run_rows is None else state.run_rows.regenerations()
     return _exported_chat(state, messages, state.runs(), regenerations)
 

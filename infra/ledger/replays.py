@@ -127,19 +127,19 @@ class ReplayMethods(MessageMethods, BranchMethods, RunMethods):
             chain = self.get_messages(chat_id, branch=name)
             replayed = exchanges_of(chain)
             if recorded.number == 1:
-                said = recorded.said
+                questions = recorded.said
             else:
-                said = [replace(each, id=copy_id(name, each.id), copied_from=each.id) for each in recorded.said]
+                questions = [replace(each, id=copy_id(name, each.id), copied_from=each.id) for each in recorded.said]
             done = replayed[recorded.number - 1] if recorded.number <= len(replayed) else None
-            if done is not None and [each.id for each in done.said] != [each.id for each in said]:
+            if done is not None and [each.id for each in done.said] != [each.id for each in questions]:
                 raise _no_replay(chat_id, name)
-            trigger = said[-1].id
+            trigger = questions[-1].id
             run = runs.get(trigger)
             if done is not None and run is not None and run.status == "completed":
                 ended.append(run)
                 continue
             if done is None:
-                drafts = [replace(draft_of(each), parent_id=None, reply_to=None) for each in said]
+                drafts = [replace(draft_of(each), parent_id=None, reply_to=None) for each in questions]
                 chain += self.append(chat_id, drafts, branch=name, expected_head=chain[-1].id)
             elif chain[-1].id != trigger:  # of an attempt that was interrupted
                 self.move_head(chat_id, name, trigger, expected=chain[-1].id)
@@ -190,8 +190,8 @@ class ReplayMethods(MessageMethods, BranchMethods, RunMethods):
         for name in branches:
             for turn in exchanges_of(self.get_messages(chat_id, branch=name)):
                 if turn.number > len(turns):
-                    said = "\n".join(message.text for message in turn.said)
-                    turns.append(ComparedTurn(number=turn.number, said=said, answers={}))
+                    question = "\n".join(message.text for message in turn.said)
+                    turns.append(ComparedTurn(number=turn.number, said=question, answers={}))
                 run = runs.get(turn.answered[-1].id) if turn.answered else None
                 turns[turn.number - 1].answers[name] = ComparedAnswer(
                     messages=turn.answered, tools=calls_in(turn.answered), run=run

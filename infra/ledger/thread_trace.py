@@ -249,7 +249,7 @@ class _StepReader:
         source = metadata.get("source")
         parent = None if record.parent is None else self._thread.version(record.line, record.parent)
         # What an update or another input follows was not made by the tasks that wrote there.
-        made = [] if parent is None or source not in {"loop", None} else self._tasks(parent)
+        tasks = [] if parent is None or source not in {"loop", None} else self._tasks(parent)
         words = ""
         if START in record.fields and source == "input":
             words = words_of_input(self._reader.value(record.fields[START].digest))
@@ -265,8 +265,8 @@ class _StepReader:
             position=record.position,
             is_pruned=record.skeleton is not None,
             is_pending=False,
-            tasks=made[:_MOST_TASKS],
-            task_count=len(made),
+            tasks=tasks[:_MOST_TASKS],
+            task_count=len(tasks),
             words=words,
         )
 
@@ -301,11 +301,11 @@ class _StepReader:
 
     def _task(self, version: VersionRecord, own: list[StoredWrite], answered_at: int | None) -> TraceTask:
         last = {write.channel: write for write in own}
-        asked, error, answer = last.get(INTERRUPT), last.get(ERROR), last.get(RESUME)
+        interrupt, error, answer = last.get(INTERRUPT), last.get(ERROR), last.get(RESUME)
         is_done = any(write.index >= 0 for write in own)
-        waits = asked is not None and not is_done and is_waiting(asked, own, answered_at)
+        waits = interrupt is not None and not is_done and is_waiting(interrupt, own, answered_at)
         state: TaskState = "done" if is_done else "waits" if waits else "failed" if error is not None else "open"
-        question: Any = None if asked is None else self._reader.value(asked.digest)
+        question: Any = None if interrupt is None else self._reader.value(interrupt.digest)
         words = ""
         if waits:
             words = question_words(question)
@@ -316,12 +316,12 @@ class _StepReader:
             node=shown_node(node),
             task_id=own[0].task_id,
             state=state,
-            spans=_spans(made_at(version), own, asked, None if answer is None else answer.written_at, waits=waits),
+            spans=_spans(made_at(version), own, interrupt, None if answer is None else answer.written_at, waits=waits),
             words=shortened(words),
             asked=[entry for entry in cast("list[Any]", question) if isinstance(entry, dict)]
             if isinstance(question, list)
             else [],
-            is_answered=asked is not None and not waits,
+            is_answered=interrupt is not None and not waits,
             is_retried=error is not None and is_done,
             subgraph=self._subgraph(version.line, f"{node}:{own[0].task_id}"),
         )
@@ -338,16 +338,16 @@ class _StepReader:
 
 
 def _spans(
-    began_at: int, own: Sequence[StoredWrite], asked: StoredWrite | None, answered_at: int | None, *, waits: bool
+    began_at: int, own: Sequence[StoredWrite], interrupt: StoredWrite | None, answered_at: int | None, *, waits: bool
 ) -> list[TaskSpan]:
     """Return when a task worked and waited: from the checkpoint before it to its last write, without the time of its question."""
     ended_at = max((write.written_at for write in own), default=0)
     if not ended_at:
         return []
     ended_at = max(ended_at, began_at)
-    if asked is None or not asked.written_at:
+    if interrupt is None or not interrupt.written_at:
         return [TaskSpan(kind="work", began_at=began_at, ended_at=ended_at)]
-    asked_at = max(asked.written_at, began_at)
+    asked_at = max(interrupt.written_at, began_at)
     before = TaskSpan(kind="work", began_at=began_at, ended_at=asked_at)
     if waits:
         return [before, TaskSpan(kind="waits", began_at=asked_at, ended_at=None)]

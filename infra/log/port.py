@@ -246,7 +246,7 @@ class EventLog(ABC):
 
     def bytes_at(self, positions: Sequence[int]) -> dict[int, bytes]:
         """The bytes of the events at ascending positions, without those that were erased; what stands together is read together."""
-        found: dict[int, bytes] = {}
+        bytes_by_position: dict[int, bytes] = {}
         start = 0
         for end in range(1, len(positions) + 1):
             if end < len(positions) and positions[end] - positions[end - 1] <= NEAR:
@@ -258,9 +258,9 @@ class EventLog(ABC):
             for notification in page:
                 state = self._if_there(notification, self._mapper.event_bytes) if notification.id in wanted else None
                 if state is not None:
-                    found[notification.id] = state
+                    bytes_by_position[notification.id] = state
             start = end
-        return found
+        return bytes_by_position
 
     def stored(self, after: int, limit: int = READ_PAGE) -> list[Notification]:
         """The records of the next events after a position, as `read` gives the events: whole, with their large data."""

@@ -100,9 +100,9 @@ class Command(NamedTuple):
                 tombstone = state.tombstone
                 if tombstone is not None and tombstone.command_id == envelope.command_id:
                     return Decided(position, known=(tombstone.head.position, tombstone.head.position))
-                known = state.command(envelope.command_id)
-                if known is not None:
-                    return Decided(position, known=known)
+                earlier_commit = state.command(envelope.command_id)
+                if earlier_commit is not None:
+                    return Decided(position, known=earlier_commit)
             now = max(clock_ms(), head.occurred_at)  # clocks go back, a chat's events do not
             bodies = self.decide(state, now)
             # Messages that come to what is there take nothing away, and begin nothing that a hold would mark.

@@ -385,10 +385,10 @@ class Store:
         self.check_open()
         with self.index.snapshot() as snapshot:
             pending = snapshot.pending_slots()
-        found = self.log.bytes_at(positions)
-        for position in pending.keys() & found.keys():
-            found[position] = without(found[position], pending[position])
-        return found
+        bytes_by_position = self.log.bytes_at(positions)
+        for position in pending.keys() & bytes_by_position.keys():
+            bytes_by_position[position] = without(bytes_by_position[position], pending[position])
+        return bytes_by_position
 
     def page(
         self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE, is_woken: bool = False

@@ -413,8 +413,8 @@ def listed_namespaces(
     wanted = tuple(labels)
     of_user = NAMESPACES + _digest(user_id)
     end = len(of_user) + ORDERED_BYTES
-    found = prefixed(txn, tables.version_lists, of_user + _ordered_labels(wanted)[:ORDERED_BYTES])
-    for _, alike in groupby(found, key=lambda row: row[0][:end]):  # mostly one: long ones differ later
+    entries = prefixed(txn, tables.version_lists, of_user + _ordered_labels(wanted)[:ORDERED_BYTES])
+    for _, alike in groupby(entries, key=lambda row: row[0][:end]):  # mostly one: long ones differ later
         for namespace in sorted(decode_namespace(raw).labels for _, raw in alike):
             if namespace[: len(wanted)] == wanted:
                 yield namespace

@@ -305,14 +305,14 @@ class MessageWriter(HeldMessages):
                 time = 0 if version is None else version.stored_at
                 take(listed, self._of_writes(line, version_id, self.value.writes(line, version_id), time))
         ordinals = {key[-rows.MESSAGE_KEY_BYTES :]: to_number(raw) for key, raw in self._keys()}
-        kept = {key: row for key in ordinals if (row := self.find(key)) is not None}
-        is_same = {key: row.line_no for key, row in kept.items()} == {
+        stored_rows = {key: row for key in ordinals if (row := self.find(key)) is not None}
+        is_same = {key: row.line_no for key, row in stored_rows.items()} == {
             key: row.line_no for key, (row, _) in listed.items()
         }
         if is_same and earlier is not None and not is_forced:
             for key, (row, _) in listed.items():
                 # The search index has the time that it had first.
-                self._put_row(ordinals[key], msgspec.structs.replace(row, created_at=kept[key].created_at))
+                self._put_row(ordinals[key], msgspec.structs.replace(row, created_at=stored_rows[key].created_at))
             return
         self.forget(earlier)
         self.value.record = msgspec.structs.replace(self._need_record(), messages_no=position)

@@ -137,10 +137,10 @@ class VersionedWriter(IndexedVersioned):
         start, end, stream_no = version, version, self._need_no()
         cursor = self._txn.cursor(self._tables.versioned)
         prefix = number(stream_no) + rows.TAKEN
-        found = cursor.set_range(rows.taken_key(stream_no, rows.TAKEN, version + 1))
-        if found and cursor.key() == rows.taken_key(stream_no, rows.TAKEN, version + 1):
+        has_next = cursor.set_range(rows.taken_key(stream_no, rows.TAKEN, version + 1))
+        if has_next and cursor.key() == rows.taken_key(stream_no, rows.TAKEN, version + 1):
             end = to_number(cursor.value())
-        if (cursor.prev() if found else cursor.last()) and cursor.key().startswith(prefix):
+        if (cursor.prev() if has_next else cursor.last()) and cursor.key().startswith(prefix):
             before = to_number(cursor.value())
             if before >= version:
                 return
@@ -516,8 +516,8 @@ class VersionedWriter(IndexedVersioned):
         if version is None:
             return
         self._drop_writes(version.line, version.id, kept=skeleton.channels)
-        kept = {name: ref for name, ref in version.fields.items() if name in skeleton.channels}
-        self._store(msgspec.structs.replace(version, fields=kept, skeleton=skeleton.channels))
+        fields = {name: ref for name, ref in version.fields.items() if name in skeleton.channels}
+        self._store(msgspec.structs.replace(version, fields=fields, skeleton=skeleton.channels))
 
     def _note_bare(self, line: str) -> None:
         """Note up to which version none of a line has any content. Goes on where the last look ended, so it costs what is new."""

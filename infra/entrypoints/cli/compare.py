@@ -33,7 +33,7 @@ def compare_command(settings: GlobalOptions, *, chat_id: str, branches: tuple[st
             ]
             head = Text(f"  {escaped(name)}", style="cyan")
             print_lines([head.append(escaped(f"  {'; '.join(facts)}".rstrip()), style="dim default")])
-            said = "\n".join(message.text for message in answer.messages if message.role == "assistant")
-            print_lines(Text(f"    {line}".rstrip()) for line in multiline(said).split("\n"))
+            answer_text = "\n".join(message.text for message in answer.messages if message.role == "assistant")
+            print_lines(Text(f"    {line}".rstrip()) for line in multiline(answer_text).split("\n"))
     if not turns:
         print_text("no user has said anything on these branches")

@@ -423,7 +423,7 @@ def resume_command(
     value = {"agent": agent.name, "file": str(path), "command": command, "dropped": dict(kinds)}
     value |= {"prepare": prepare} if prepare else {}
     settings.answer(value, f"wrote a new {agent.name} session{left_out}", " && ".join(map(shlex.join, commands)))
-    codes = (subprocess.run(one, cwd=folder, check=False).returncode for one in commands if run)  # noqa: S603 - as --run asks
+    codes = (subprocess.run(argv, cwd=folder, check=False).returncode for argv in commands if run)  # noqa: S603 - as --run asks
     return next((code for code in codes if code), 0)
 
 

@@ -130,13 +130,13 @@ def install(service: LoginService, *, is_dry: bool) -> None:
     Raises:
         ConfigurationError: Somebody else wrote a file or a link of that name.
     """
-    made = _made_folders(service.path)
-    if made is None:
+    made_folders = _made_folders(service.path)
+    if made_folders is None:
         ends = [service.path, *([] if service.link is None else [service.link])]
         above = {folder for end in ends for folder in end.parents if not folder.exists()}
-        made = sorted(map(str, above))
+        made_folders = sorted(map(str, above))
     # A comment of XML must not have `--`, which names of folders may.
-    text = service.text.replace("{}", _OURS + json.dumps(made).replace("--", "-\\u002d"), 1)
+    text = service.text.replace("{}", _OURS + json.dumps(made_folders).replace("--", "-\\u002d"), 1)
     is_linked = service.link is None or _leads_to(service.link, service.path)
     if is_linked and service.path.is_file() and service.path.read_text(encoding="utf-8") == text:
         print_text(f"{service.path} says so already.")
@@ -161,8 +161,8 @@ def uninstall(service: LoginService, *, is_dry: bool) -> None:
     Raises:
         ConfigurationError: Somebody else wrote a file or a link of that name.
     """
-    made = _made_folders(service.path)
-    if made is None:
+    made_folders = _made_folders(service.path)
+    if made_folders is None:
         print_text(f"{service.path} is not there.")
         return
     ours = [service.path, *([service.link] if service.link and _leads_to(service.link, service.path) else [])]
@@ -173,7 +173,7 @@ def uninstall(service: LoginService, *, is_dry: bool) -> None:
     _is_run(service.stop)
     for path in ours:
         path.unlink()
-    for folder in sorted(made, reverse=True):
+    for folder in sorted(made_folders, reverse=True):
         with contextlib.suppress(OSError):  # somebody else uses it now
             Path(folder).rmdir()
     if service.link is not None:

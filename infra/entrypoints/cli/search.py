@@ -141,7 +141,7 @@ def search_command(
 def _found_here(ledger: Ledger | LedgerView, page: "_Page", **filters: Any) -> SearchHits:
     """Return the hits of a page, and one more, in chats of sessions of the folder where the command runs."""
     is_here: dict[str, bool] = {}
-    found, at = list[SearchHit](), 0
+    hits_here, at = list[SearchHit](), 0
     while True:
         filters["offset"] = at
         hits = ledger.search(page.query, limit=_TAKEN, **filters)
@@ -150,10 +150,10 @@ def _found_here(ledger: Ledger | LedgerView, page: "_Page", **filters: Any) -> S
             if chat_id not in is_here:
                 chat = ledger.get_chat(chat_id)
                 is_here[chat_id] = chat is not None and is_of_folder(chat)
-        found += [hit for hit in hits if is_here[hit.message.chat_id]]
+        hits_here += [hit for hit in hits if is_here[hit.message.chat_id]]
         at += len(hits)
-        if len(hits) < _TAKEN or len(found) > page.offset + page.size:
-            shown = found[page.offset : page.offset + page.size + 1]
+        if len(hits) < _TAKEN or len(hits_here) > page.offset + page.size:
+            shown = hits_here[page.offset : page.offset + page.size + 1]
             return SearchHits(shown, is_degraded=hits.is_degraded, pending=hits.pending)
 
 

@@ -406,8 +406,12 @@ def _step_at(thread: IndexedVersioned, namespaces: list[str], at: str) -> Versio
                 if step.number == number and not step.is_pending and not step.is_pruned:
                     return cast("VersionRecord", thread.version(name, step.checkpoint_id))
         numbers = [metadata_of(record).get("step") for name in namespaces for record in thread.versions(name)]
-        known = [some for some in numbers if isinstance(some, int)]
-        has = f"it has steps {min(known)} to {max(known)}" if known else "its steps have no numbers; name a checkpoint"
+        step_numbers = [some for some in numbers if isinstance(some, int)]
+        has = (
+            f"it has steps {min(step_numbers)} to {max(step_numbers)}"
+            if step_numbers
+            else "its steps have no numbers; name a checkpoint"
+        )
         msg = f"thread {thread.key!r} has no step {number}; {has}"
         raise NotFoundError(msg)
     for name in namespaces:

@@ -80,8 +80,8 @@ def chats(
     is_degraded = False
     if sought:
         recent = call.reader.list_chats(user_id=user_id, limit=TITLES)
-        found, is_degraded = search_chats(call, sought, user_id, recent)
-        rows = [(chat, hits) for chat, hits in found if chat.updated_at >= since]
+        hits_by_chat, is_degraded = search_chats(call, sought, user_id, recent)
+        rows = [(chat, hits) for chat, hits in hits_by_chat if chat.updated_at >= since]
     else:
         listed = call.reader.list_chats(
             user_id=user_id, order=order, ascending=ascending, limit=_ROWS + 1, after=after or None

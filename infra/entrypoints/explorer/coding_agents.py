@@ -73,9 +73,11 @@ def sessions(
     is_degraded = False
     if sought := q.strip():
         recent = _newest(call, agent, folder, limit=TITLES // len(AGENTS))
-        found, is_degraded = search_chats(call, sought, None, recent)
-        hits = {chat.id: passages for chat, passages in found}
-        chats = [chat for chat, _ in found if agent in {"", _of(chat, "agent")} and folder in {"", _of(chat, "cwd")}]
+        hits_by_chat, is_degraded = search_chats(call, sought, None, recent)
+        hits = {chat.id: passages for chat, passages in hits_by_chat}
+        chats = [
+            chat for chat, _ in hits_by_chat if agent in {"", _of(chat, "agent")} and folder in {"", _of(chat, "cwd")}
+        ]
     else:
         listed = _newest(call, agent, folder, limit=_ROWS + 1, after=after or None)
         chats = listed[:_ROWS]

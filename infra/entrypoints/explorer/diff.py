@@ -352,11 +352,11 @@ def _rows_of(left: list[list[Message]], right: list[list[Message]]) -> list[Diff
     """Return the rows of turns: of each what was asked from its beginning on, and what was answered so that the last answers are level."""
     rows: list[DiffRow] = []
     for turn, sides in enumerate(zip_longest(left, right, fillvalue=list[Message]())):
-        asked = [list(takewhile(is_from_user, messages)) for messages in sides]
-        answered = [messages[len(said) :] for messages, said in zip(sides, asked, strict=True)]
+        questions = [list(takewhile(is_from_user, messages)) for messages in sides]
+        answered = [messages[len(own_questions) :] for messages, own_questions in zip(sides, questions, strict=True)]
         most = max(map(len, answered))
         level = [[*[None] * (most - len(messages)), *messages] for messages in answered]
-        for ours, theirs in (*zip_longest(*asked), *zip(*level, strict=True)):
+        for ours, theirs in (*zip_longest(*questions), *zip(*level, strict=True)):
             if ours is not None and theirs is not None and ours.name == theirs.name:
                 is_same = bool(ours.text) and ours.text == theirs.text
                 is_edit = not is_same and _is_version(ours, theirs)
@@ -420,9 +420,9 @@ def _took(turn: list[Message], runs: Mapping[str | None, MessageRun], before: Me
     ended = [run for message in turn if (run := runs.get(message.id)) is not None and run.is_ended]
     if ended:
         return sum(run.updated_at - run.created_at for run in ended)
-    asked = list(takewhile(is_from_user, turn))
-    question = asked[-1] if asked else before
-    if question is None or len(turn) == len(asked):
+    questions = list(takewhile(is_from_user, turn))
+    question = questions[-1] if questions else before
+    if question is None or len(turn) == len(questions):
         return None
     return max(turn[-1].created_at - question.created_at, 0) or None
 

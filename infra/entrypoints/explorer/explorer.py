@@ -171,17 +171,17 @@ class Explorer:
         if problem["status"] == 401 and not self._sessions.is_open:
             return self._signing_in.ask(request)
         # The sentence that helps is the heading; what the class of the error says is for programs.
-        said = problem.get("detail") or problem["title"]
+        explanation = problem.get("detail") or problem["title"]
         is_read = request.method in {"GET", "HEAD"}
         if is_read and problem["status"] == _FAULT:  # what is said of it to programs is about what they wrote
-            said = "This page could not be made: the server's log says what happened"
+            explanation = "This page could not be made: the server's log says what happened"
         if isinstance(error, ChatNotFoundError) and "at" in request.query_params:
-            said = (
+            explanation = (
                 f"there was no chat {error.chat_id!r} in the ledger at that moment; its messages may be older, as those of an "
                 "import are. What was deleted since is not shown either"
             )
-        sentence = _SENTENCE.match(said)
-        heading, rest = sentence.groups() if sentence else (said, "")
+        sentence = _SENTENCE.match(explanation)
+        heading, rest = sentence.groups() if sentence else (explanation, "")
         body = self._render(
             request,
             "error.html",

@@ -128,8 +128,8 @@ def as_said(text: str) -> Markup:
     rest = len(text) - len(shown)
     end = Markup('<span class="soft">… and {:,} more characters</span>').format(rest) if rest else ""
     # A browser reads the end of a line, however it was written, as one character.
-    kept = escape(shown).replace("\r", Markup("&#13;"))
-    return Markup('<div class="said">{}</div>{}').format(kept, end)
+    escaped = escape(shown).replace("\r", Markup("&#13;"))
+    return Markup('<div class="said">{}</div>{}').format(escaped, end)
 
 
 def code(text: str, language: str = "") -> Markup:

@@ -174,7 +174,7 @@ def search_conversations(
     messages: list[SearchedMessage] = []
     for hit in hits:
         message, place = hit.message, hit.place
-        found = SearchedMessage(
+        searched_message = SearchedMessage(
             message=message.id,
             role=message.name,
             at=iso(message.created_at),
@@ -183,13 +183,13 @@ def search_conversations(
         )
         if place is not None:
             of_agent = AgentPlace(kind=place.kind, id=place.id, namespace=place.namespace, version=place.version)
-            messages.append(msgspec.structs.replace(found, place=of_agent))
+            messages.append(msgspec.structs.replace(searched_message, place=of_agent))
             continue
         if message.chat_id not in told:
             told[message.chat_id] = _told_of(ledger.get_chat(message.chat_id))
         messages.append(
             msgspec.structs.replace(
-                found,
+                searched_message,
                 conversation=message.chat_id,
                 uri=uri_of(message.chat_id, "messages", message.id),
                 **told[message.chat_id],

@@ -51,7 +51,7 @@ def _settled(
     seen: set[str] = set()
     for number, line in enumerate(lines):
         if line.id.startswith(UNNAMED):
-            first = next((said for said in messages_in(last_line(line.value)) if items_of(NAME, said)), None)
+            first = next((message for message in messages_in(last_line(line.value)) if items_of(NAME, message)), None)
             first_id = text_at(object_at(first), "id")
             if first_id is not None and (first_id in seen or is_kept(first_id)):
                 settled[number] = line._replace(name="", title=None)
@@ -124,18 +124,24 @@ def _written(messages: Sequence[Message], session: NewSession) -> WrittenSession
         line: dict[str, Any] = {"id": str(uuid5(_MADE_FROM, f"{session.id}:{len(lines)}")), "timestamp": at}
         if value.get("role") == MODEL:
             calls = [part for part in parts if "functionCall" in part]
-            said = [part for part in parts if "functionCall" not in part and not part.get("thought")]
+            spoken_parts = [part for part in parts if "functionCall" not in part and not part.get("thought")]
             open_calls = [_call(part, len(lines) + number, at) for number, part in enumerate(calls)]
             lines.append(
                 line
-                | {"type": "gemini", "content": said, "thoughts": [], "model": "chatledger", "toolCalls": open_calls}
+                | {
+                    "type": "gemini",
+                    "content": spoken_parts,
+                    "thoughts": [],
+                    "model": "chatledger",
+                    "toolCalls": open_calls,
+                }
             )
             continue
         responses = [part for part in parts if "functionResponse" in part]
         for call, part in zip(open_calls, responses, strict=False):
             _answer(call, part)
-        if said := [part for part in parts if "functionResponse" not in part]:
-            lines.append(line | {"type": USER, "content": said})
+        if spoken_parts := [part for part in parts if "functionResponse" not in part]:
+            lines.append(line | {"type": USER, "content": spoken_parts})
     content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     name = f"session-{session.at:%Y-%m-%dT%H-%M}-{session.id[:_ID_CHARACTERS]}.jsonl"
     return WrittenSession(content, translated.dropped, name, ("gemini", "--session-file", "{file}"))

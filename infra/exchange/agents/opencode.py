@@ -133,9 +133,9 @@ def _with_ids(data: str, **ids: str) -> str:
 
 def _rows(file: SessionFile, *, at_end: bool) -> tuple[list[bytes], bool]:
     session, lines = str(file.metadata["session"]), list[bytes]()
-    asked = "select id, message_id, data from part where session_id = ? order by id"
-    told = "select id, data from message where session_id = ? order by time_created, id"
-    part_rows, message_rows = _read(file.path, (asked, (session,)), (told, (session,)))
+    part_query = "select id, message_id, data from part where session_id = ? order by id"
+    message_query = "select id, data from message where session_id = ? order by time_created, id"
+    part_rows, message_rows = _read(file.path, (part_query, (session,)), (message_query, (session,)))
     parts: dict[str, list[str]] = {}
     for part_id, message_id, data in part_rows:
         part = _with_ids(data, id=part_id, sessionID=session, messageID=message_id)
@@ -144,8 +144,8 @@ def _rows(file: SessionFile, *, at_end: bool) -> tuple[list[bytes], bool]:
         info = object_at(msgspec.json.decode(data))
         if not at_end and info.get("role") == ASSISTANT and "completed" not in object_at(info, "time"):
             return lines, False
-        said = _with_ids(data, id=message_id, sessionID=session)
-        lines.append(f'{{"info":{said},"parts":[{",".join(parts.get(message_id, ()))}]}}'.encode())
+        info_text = _with_ids(data, id=message_id, sessionID=session)
+        lines.append(f'{{"info":{info_text},"parts":[{",".join(parts.get(message_id, ()))}]}}'.encode())
     return lines, True
 
 
@@ -204,7 +204,7 @@ def _written(messages: Sequence[Message], session: NewSession) -> WrittenSession
     written: list[dict[str, Any]] = []
     calls: dict[str, dict[str, Any]] = {}
     model = {"providerID": "chatledger", "modelID": "chatledger"}
-    asked = ""
+    question_id = ""
     for value, places in zip(translated.messages, translated.origins, strict=True):
         said_at, content = messages[places[-1]].created_at, value["content"]
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -223,10 +223,10 @@ def _written(messages: Sequence[Message], session: NewSession) -> WrittenSession
         message_id = ids("msg")
         info: dict[str, Any] = {"id": message_id, "sessionID": session_id, "role": value["role"], "agent": "build"}
         if value["role"] == USER:
-            asked = message_id
+            question_id = message_id
             info |= {"time": {"created": said_at}, "model": model}
         else:
-            info |= {"parentID": asked, "mode": "build", "path": {"cwd": session.cwd, "root": "/"}, **model}
+            info |= {"parentID": question_id, "mode": "build", "path": {"cwd": session.cwd, "root": "/"}, **model}
             info |= {"cost": 0, "tokens": _NO_TOKENS, "time": {"created": said_at, "completed": said_at}}
             info["finish"] = "tool-calls" if parts[-1]["type"] == "tool" else "stop"
         named = [part | {"id": ids("prt"), "sessionID": session_id, "messageID": message_id} for part in parts]

@@ -177,9 +177,9 @@ class Cursor:
         # The end is looked up before the page: an event that came in between would be passed over for ever.
         end = self._store.log.last_position() if self._is_sparse else self._read
         page = self._store.page(self._read, stream_id=self._chat_id, limit=self._limit, is_woken=self._was_woken)
-        kept = [recorded for recorded in page if self._keep(recorded)]
+        wanted_events = [recorded for recorded in page if self._keep(recorded)]
         is_full = len(page) >= self._limit
-        self._page.extend(kept)
+        self._page.extend(wanted_events)
         self._read = page[-1].position if page else max(self._read, end)
         if not page:
             self._pass(self._read)
@@ -226,8 +226,8 @@ class Cursor:
         except ConflictError as error:
             _logger.warning("closing a feed: %s", error)
         except ChatledgerError as error:
-            kept = 0 if self._member is None else self._member.position
-            _logger.warning("closing a feed: %s What it handled since position %d is given again", error, kept)
+            position = 0 if self._member is None else self._member.position
+            _logger.warning("closing a feed: %s What it handled since position %d is given again", error, position)
 
 
 class Feed:

@@ -106,7 +106,7 @@ class StoredStates:
         if self._store.redactor is not None:
             draft = self._store.redactor.state(draft)
         recorded = self._execute(draft.state_id, lambda state, now: decide_put_state(state, draft, now))
-        if any(isinstance(one.body, VersionsDeleted) for one in recorded):
+        if any(isinstance(event.body, VersionsDeleted) for event in recorded):
             self._store.erase_deleted()
         return put_version(recorded)
 

@@ -194,9 +194,9 @@ class Identity(msgspec.Struct, frozen=True):
             msg = "may not access, modify or delete states without an identity; give the id of the user to for_identity"
             raise AccessDeniedError(msg)
 
-    def narrowed(self, given: "Identity") -> "Identity":
+    def narrowed(self, narrower: "Identity") -> "Identity":
         """Return the identity of a view of a view: never more than the first one."""
-        return given if self.is_admin or given == self else Identity(None)
+        return narrower if self.is_admin or narrower == self else Identity(None)
 
 
 def check_user(state_id: str, state: Mapping[str, Any]) -> None:

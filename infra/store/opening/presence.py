@@ -115,8 +115,8 @@ def _is_alchemy_ledger(location: str) -> bool:
         with contextlib.closing(database):
             return database.has_tables()
     except OperationalError as error:
-        said = re.sub(r"Is the server running[^?]*\?", "", str(error))
-        msg = f"the database cannot be used: {' '.join(said.split()).rstrip('.')}. Start it, or correct the location"
+        explanation = re.sub(r"Is the server running[^?]*\?", "", str(error))
+        msg = f"the database cannot be used: {' '.join(explanation.split()).rstrip('.')}. Start it, or correct the location"
         raise LogUnavailableError(msg) from error
     except (PersistenceError, ConfigurationError):  # opening it says more
         return True
