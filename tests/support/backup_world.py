@@ -96,7 +96,9 @@ def run_and_kill(code: str, *args: object, when: Callable[[], bool]) -> int:
     """
     command = [sys.executable, "-X", "faulthandler", "-c", code, *map(str, args)]
     with tempfile.TemporaryFile("w+") as errors:
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        # Its input is one that does not end: workers of pytest-xdist have none, and code that waits for it would close what it has.
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors)
+        assert child.stdin is not None
         try:
             deadline = time.monotonic() + _PATIENCE_S
             while child.poll() is None and not when():
@@ -108,6 +110,7 @@ def run_and_kill(code: str, *args: object, when: Callable[[], bool]) -> int:
                 time.sleep(0.0005)
         finally:
             child.kill()
+            child.stdin.close()
         exit_code = child.wait(60)
         errors.seek(0)
         print(errors.read())  # shown when the test fails
