@@ -142,7 +142,7 @@ def value_at(txn: Transaction, tables: Tables, messages_no: int) -> IndexedVersi
     return IndexedVersioned(tables, txn, family.stream_of(lists.record_at(txn, tables, stream_no).key))
 
 
-class _Found(NamedTuple):
+class _PlacedMessage(NamedTuple):
     """A message, and where it is: a piece, the element of that, and which of the messages there."""
 
     message: HeldMessage
@@ -379,9 +379,9 @@ class MessageWriter(HeldMessages):
             self._search = SearchWriter(self._txn, self._tables, messages_no)
         self._search.add(message, ordinal, place)
 
-    def _take(self, found: Iterable[tuple[MessageRow, HeldMessage]], parent: str | None = None) -> None:
+    def _take(self, messages: Iterable[tuple[MessageRow, HeldMessage]], parent: str | None = None) -> None:
         if self._need_record().key:  # else nobody could be told whose they are
-            take(self, found, parent)
+            take(self, messages, parent)
 
     def _of_version(self, version: VersionRecord) -> Iterator[tuple[MessageRow, HeldMessage]]:
         before_id = version.parent
@@ -392,27 +392,27 @@ class MessageWriter(HeldMessages):
         for name, ref in version.fields.items():
             old = earlier.get(name)
             if (old is None or ref.digest != old.digest) and _is_searched(name):
-                for found in _new_messages(self.value, ref.digest, None if old is None else old.digest):
-                    yield self._placed(found, version.line, version.id, name, version.stored_at), found.message
+                for placed in _new_messages(self.value, ref.digest, None if old is None else old.digest):
+                    yield self._placed(placed, version.line, version.id, name, version.stored_at), placed.message
 
     def _of_writes(
         self, line: str, version_id: str, writes: Sequence[StoredWrite], time: int
     ) -> Iterator[tuple[MessageRow, HeldMessage]]:
         for write in writes:
             if _is_searched(write.channel):
-                for found in _new_messages(self.value, write.digest, None):
-                    row = self._placed(found, line, version_id, write.channel, write.written_at or time)
-                    yield msgspec.structs.replace(row, is_write=True), found.message
+                for placed in _new_messages(self.value, write.digest, None):
+                    row = self._placed(placed, line, version_id, write.channel, write.written_at or time)
+                    yield msgspec.structs.replace(row, is_write=True), placed.message
 
     def _intact_version(self, line: str, version_id: str) -> VersionRecord | None:
         with suppress(CorruptStateError):  # what is damaged keeps nothing else from being written
             return self.value.version(line, version_id)
         return None
 
-    def _placed(self, found: "_Found", line: str, version_id: str, field: str, time: int) -> MessageRow:
+    def _placed(self, placed: "_PlacedMessage", line: str, version_id: str, field: str, time: int) -> MessageRow:
         line_no = self.value.line_no(line)
         assert line_no is not None, "a version is in a line"
-        return MessageRow(found.digest, found.element, found.at, line_no, version_id, field, time)
+        return MessageRow(placed.digest, placed.element, placed.at, line_no, version_id, field, time)
 
     def _put_row(self, ordinal: int, row: MessageRow) -> None:
         key = rows.numbered_key(self._need_no(), rows.MESSAGE, ordinal)
@@ -447,13 +447,13 @@ class MessageKeeper(Protocol):
         """Keep a message."""
 
 
-def take(keeper: MessageKeeper, found: Iterable[tuple[MessageRow, HeldMessage]], parent: str | None = None) -> None:
+def take(keeper: MessageKeeper, messages: Iterable[tuple[MessageRow, HeldMessage]], parent: str | None = None) -> None:
     """
     Have messages kept that are not there.
 
     What was written at the `parent` of a version, and is in that, is the message of that version, also where it got its id only there.
     """
-    for row, message in found:
+    for row, message in messages:
         key = message.key()
         keys = [key] if message.id is None else [key, message.key(without_id=True)]
         for there in keys:
@@ -485,7 +485,7 @@ def _is_searched(field: str) -> bool:
     return not field.startswith(_UNSEARCHED)
 
 
-def _new_messages(value: IndexedVersioned, digest: bytes, earlier: bytes | None) -> Iterator[_Found]:
+def _new_messages(value: IndexedVersioned, digest: bytes, earlier: bytes | None) -> Iterator[_PlacedMessage]:
     """Yield the messages that a piece has and the one before it had not; those in pieces that are damaged or still to come are left out."""
     with suppress(CorruptStateError):
         content, before = _content(value, digest), None if earlier is None else _content(value, earlier)
@@ -532,7 +532,7 @@ def _new_children(value: IndexedVersioned, digest: bytes, node: ListNode, earlie
 
 def _in_leaf(
     value: IndexedVersioned, digest: bytes, content: Content | None, before: Content | None
-) -> Iterator[_Found]:
+) -> Iterator[_PlacedMessage]:
     if isinstance(content, Parts):
         there = frozenset(split_digests(before.children) if isinstance(before, Parts) else ())
         parts = split_digests(content.children)
@@ -545,7 +545,7 @@ def _in_leaf(
         return
     for element, part in elements_of_leaf(leaf, earlier):
         for at, message in enumerate(messages_of(part)):
-            yield _Found(message, digest, element, at)
+            yield _PlacedMessage(message, digest, element, at)
 
 
 def _ends(value: IndexedVersioned, content: Content | None, before: Content | None) -> tuple[Leaf, Leaf] | None:
