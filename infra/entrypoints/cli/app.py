@@ -78,6 +78,7 @@ VERBS: Final = {
 """Each verb and the module of its command, `<verb>_command`; in the order of `--help`."""
 
 OK, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+_VERB = "chatledger.verb"
 
 
 class LedgerGroup(click.Group):
@@ -111,7 +112,10 @@ class LedgerGroup(click.Group):
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(VERBS)}"
             msg = f"there is no verb {args[0]!r}; {hint}"
             raise click.UsageError(msg, ctx)
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        inner = rest[:1] if isinstance(command, click.Group) and rest and rest[0] in command.commands else []
+        ctx.meta[_VERB] = " ".join([args[0], *inner])
+        return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """Carry out the verb. A reader who goes away, as `| head` does, ends it silently."""
@@ -122,8 +126,8 @@ class LedgerGroup(click.Group):
             _forget_stdout()
             return OK
         except click.UsageError as error:
-            if error.ctx is None and ctx.invoked_subcommand is not None:  # click's parser does not say of which verb
-                error.ctx = click.Context(self, ctx, ctx.invoked_subcommand)
+            if error.ctx is None and _VERB in ctx.meta:  # click's parser does not say of which verb
+                error.ctx = click.Context(self, ctx, ctx.meta[_VERB])
             raise
         return code
 

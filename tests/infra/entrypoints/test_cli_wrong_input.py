@@ -56,6 +56,13 @@ def wrong_calls(command: click.Command, file: Path) -> Iterator[list[str]]:
             yield [*required, "--", *(text for texts in given for text in texts)]
 
 
+def test_an_option_without_its_value_leads_to_the_help_of_its_command() -> None:
+    """Also where a verb has verbs of its own, and where the option is not of them."""
+    for words in (["show", "--branch"], ["remote", "add", "--key-env"], ["keys", "add", "--user"], ["--location"]):
+        path = " ".join(["chatledger", *words[:-1]])
+        assert fails(2, *words) == f"Option '{words[-1]}' requires an argument; see '{path} --help'"
+
+
 @pytest.fixture
 def deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of JSON that is nested too deeply, in a folder that is the home and the working directory."""
