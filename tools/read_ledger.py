@@ -1,6 +1,6 @@
 """Read a backup of chatledger without chatledger: check all of it, and write its chats as JSON lines.
 
-python read_ledger.py BACKUP [ID:BASE64 of a key ...] > FILE
+pip install msgpack zstandard; python read_ledger.py BACKUP [ID:BASE64 of a key ...] > FILE
 """
 
 import json

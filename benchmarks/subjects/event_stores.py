@@ -1,8 +1,9 @@
 """
 The two workloads of pyeventsourcing/eventstore-benchmarks: unconditional appends, and reads of streams, each by four clients.
 
-Sizes are those of its files `workloads/concurrent_writers.yaml` and `concurrent_readers.yaml`: events of 256 bytes, evenly over 10,000
-streams, of which the reader's have 10 events each. A stream is a chat here, and an event a message; a client is a process with the library.
+Sizes are those that its `workloads/concurrent_writers.yaml` and `concurrent_readers.yaml` had at commit 1275c87: events of 256 bytes,
+evenly over 10,000 streams, of which the reader's have 10 events each. They are `configs/scaling/writers.yaml` and `readers.yaml` now, and
+the reader's streams are 5,000 there. A stream is a chat here, and an event a message; a client is a process with the library.
 """
 
 from collections.abc import Callable, Iterator
