@@ -137,8 +137,10 @@ class Index(IndexReader):
                 break
 
     def merge_search(self) -> bool:
-        """Do one step, of a few milliseconds, of merging the search index; returns whether there is more to do."""
+        """Do one step, of a few milliseconds, of merging the search index, unless it is deferred; returns whether there is more to do."""
         live = self._current()
+        if live.tables.caches.is_search_deferred:  # two processes would wait for each other's steps
+            return False
         with live.reading() as txn:
             manifest = manifest_of(txn, live.tables)
         return (manifest.is_merging or bool(manifest.small_segments)) and self._merge_step(is_idle=True)

@@ -108,6 +108,12 @@ Read = Callable[[Message], Sequence[TranscriptLine]]
 """The lines in a message of a chat; of one that something else wrote a line that stands for it."""
 
 
+def _named_by(lines: Sequence[TranscriptLine]) -> TranscriptLine:
+    """The line of a message that later lines name: the last one with an id of its own says nothing, but is looked for all the same."""
+    last = lines[-1]
+    return last if last.name else next((line for line in reversed(lines) if line.id[:1] != UNNAMED), last)
+
+
 class Placing:
     """
     The placing of lines in a chat, within one commit.
@@ -130,17 +136,18 @@ class Placing:
         Those that are stale, or are about to be, and have the same lines stay as they are. Returns their ids.
         """
         repeated: set[str] = set()
-        for lines in messages:
+        chat_id = self._commit.state.chat_id
+        placed = [(lines, _named_by(lines)) for lines in messages]
+        self._commit.state.look_up(f"{chat_id}:{own.id}" for _, own in placed)  # one read of the index for all
+        for lines, own in placed:
             last = lines[-1]
-            # What later lines name: the last line with an id of its own says nothing, but is looked for all the same.
-            own = last if last.name else next((line for line in reversed(lines) if line.id[:1] != UNNAMED), last)
             self._unsaid |= {line.id: line.parent for line in lines if not line.name}
             values = [line.value for line in lines]
             draft = NewMessage(
                 last.name or BOOKKEEPING,
                 values if len(values) > 1 or isinstance(values[0], str) else values[0],
                 self._form,
-                id=f"{self._commit.state.chat_id}:{own.id}",
+                id=f"{chat_id}:{own.id}",
                 created_at=last.created_at,
             )
             there = self._commit.message(draft.id or "")

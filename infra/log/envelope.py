@@ -21,13 +21,13 @@ _DRAWN: Final = 256
 
 
 def draw_salts() -> Iterator[bytes]:
-    """Yield random salts for the slots of events: a few at first, as most commits have one message, and then many at once."""
+    """Yield random salts for the slots of events: a few at first, as most commits have one message, and then ever more at once."""
     count = 4
     while True:
         drawn = os.urandom(SALT_BYTES * count)
         for start in range(0, len(drawn), SALT_BYTES):
             yield drawn[start : start + SALT_BYTES]
-        count = _DRAWN
+        count = min(4 * count, _DRAWN)
 
 
 _current: ContextVar[Envelope] = ContextVar("chatledger_context")

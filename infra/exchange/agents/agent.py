@@ -141,7 +141,9 @@ def time_text(at_ms: float) -> str:
 
 def title_of(text: str | None) -> str | None:
     """Return a text as the title of a chat: one line, cut; None where nothing is left."""
-    readable = (text or "").encode(errors="ignore").decode()
+    if text is None:
+        return None
+    readable = text.encode(errors="ignore").decode()
     return " ".join(readable.replace("\0", "").split())[:_MAX_TITLE] or None
 
 

@@ -300,11 +300,11 @@ class FileKeeping(NamedTuple):
 
     def _with_files(self, file: SessionFile, lines: list[TranscriptLine]) -> list[TranscriptLine]:
         """Lines with what stands beside the transcript and is deleted with it, each before the line that names it."""
-        folder, whole = file.path.with_suffix(""), list[TranscriptLine]()
+        whole = list[TranscriptLine]()
         for line in lines:
             path = self.agent.beside(line.value)
             # A transcript may name any file: only those of its own session are read.
-            if path is not None and (rest := folder / "tool-results" / Path(path).name).is_file():
+            if path is not None and (rest := file.path.with_suffix("") / "tool-results" / Path(path).name).is_file():
                 text = rest.read_text(encoding="utf-8", errors="replace")
                 text = text if self.redact is None else self.redact(text)
                 whole.append(

@@ -4,8 +4,9 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import zstandard
@@ -33,7 +34,9 @@ from tests.support.coding_agents import (
 import chatledger
 from chatledger import Ledger
 from chatledger.domain.chat.lines import bytes_of, value_of
-from chatledger.domain.forms.reading import items_of
+from chatledger.domain.forms.claude_code import message_in
+from chatledger.domain.forms.reading import items_of, role_of
+from chatledger.infra.exchange.agents.claude_code import line_of
 from chatledger.infra.exchange.agents.every import AGENTS, since_summary, whole_chain
 from chatledger.infra.exchange.agents.following import exported
 from chatledger.infra.exchange.agents.keeping import AgentFiles, Keeper, Round
@@ -378,6 +381,24 @@ def test_a_list_of_gemini_that_has_something_new_stands_for_all_before_it(ledger
     assert [message.text for message in since_summary(whole_chain(ledger, chat))] == texts(ledger, GEMINI_CHAT)[-3:]
     assert sub is not None
     assert (sub.metadata or {})["parent"] == GEMINI_CHAT
+
+
+_BLOCKS: Final[list[Any]] = [
+    {"type": "text", "text": "a"},
+    {"type": "tool_result", "tool_use_id": "t", "content": "r"},
+    {"type": "tool_use", "id": "t", "name": "n", "input": {}},
+    {"type": "image"},
+    "text",
+]
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "system", None])
+def test_a_line_of_claude_is_said_by_whom_its_form_says(role: str | None) -> None:
+    contents: list[Any] = ["", "hi", None, *([*some] for size in range(3) for some in product(_BLOCKS, repeat=size))]
+    for kind, content in product(("user", "assistant", "system"), contents):
+        entry = {"type": kind, "uuid": "u", "message": {"role": role, "content": content}}
+        is_said = message_in(entry) is not None
+        assert line_of(entry, "#1").name == (role_of("claude-code", entry, "") if is_said else "")
 
 
 def test_commands_of_the_client_are_no_turns(ledger: Ledger, tmp_path: Path) -> None:

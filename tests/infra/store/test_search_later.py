@@ -14,6 +14,7 @@ import chatledger
 from chatledger import Ledger, user
 from chatledger.infra.store import search_process
 from chatledger.infra.store.search_process import filling_search
+from chatledger.projections.search.manifest import manifest_of
 
 
 def write(ledger: Ledger, chats: range) -> None:
@@ -107,3 +108,18 @@ def test_the_process_fills_the_index_meanwhile(tmp_path: Path, monkeypatch: pyte
         with filling_search(index.folder, index.identity):
             write(ledger, range(20))
         assert found(ledger, "fado") == 20
+
+
+def test_parts_are_not_merged_while_a_second_process_adds_some(tmp_path: Path) -> None:
+    """Both would wait for each other's steps."""
+    with chatledger.open(tmp_path / "ledger") as ledger:
+        index = internals(ledger).index
+        with index.defer_search():
+            for number in range(4):
+                write(ledger, range(number, number + 1))
+                index.fill_search(lambda: True)  # as the second process does
+            live = index._current()
+            with live.reading() as txn:
+                assert manifest_of(txn, live.tables).small_segments
+            assert not index.merge_search()
+        assert found(ledger, "fado") == 4
