@@ -83,6 +83,12 @@ class FilePlace(msgspec.Struct, frozen=True):
         return FilePlace(self.path, self.size, self.mtime, at, count, len(tail), _digest(tail))
 
 
+class PlaceKept(msgspec.Struct):
+    """Metadata of a chat that keeps a file, as far as they say up to where."""
+
+    place: FilePlace
+
+
 class Kept(NamedTuple):
     """
     What came of looking at a file.

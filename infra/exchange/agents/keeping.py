@@ -3,19 +3,22 @@
 import contextlib
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from chatledger.domain.errors import InvalidValueError, PayloadTooLargeError
 from chatledger.projections.chat.pages import only_new_collected
+from chatledger.projections.chat.reader import read_metadata
 
 from ...ledger.ledger import Ledger
 from ...ledger.port import store_of
+from ...store.commands import ChatsToRead
 from .agent import Agent, SessionFile
-from .following import FileKeeping, FilePlace, Kept, is_seen, place_now, place_of, stamp_of
+from .following import FileKeeping, FilePlace, Kept, PlaceKept, is_seen, place_now, stamp_of
 
 _LIVE_S, _FOLDERS_S, _ALL_S, _LIVE_FOR_S, _LIST_S = 1.0, 5.0, 60.0, 600.0, 600.0
 """Files that grew of late are looked at each second, folders each 5, all files each minute; they are listed where a folder changed."""
@@ -90,11 +93,19 @@ class Keeper:
 
     def once(self) -> Round:
         """Keep what is new in all files, with what their last lines say nothing of."""
-        # Files are listed while the server of the ledger starts.
+        # Files are listed and looked at while the server of the ledger starts.
         with ThreadPoolExecutor(1) as pool:
-            listing = pool.submit(lambda: list(self._files()))
+            listing = pool.submit(self._stamped)
             with self._open_ledger() as ledger:
-                return self._keep(ledger, listing.result(), at_end=True)
+                files, stamps = listing.result()
+                return self._keep(ledger, files, at_end=True, stamps=stamps)
+
+    def _stamped(self) -> tuple[list[tuple[Agent, SessionFile]], dict[Path, tuple[int, int]]]:
+        files, stamps = list(self._files()), dict[Path, tuple[int, int]]()
+        for _, file in files:
+            with contextlib.suppress(OSError):
+                stamps[file.path] = stamp_of(file.path)
+        return files, stamps
 
     def watch(self, tell: Callable[[Round], None]) -> None:
         """Keep what is new for ever, and tell each time; until an exception, such as `KeyboardInterrupt`, ends it."""
@@ -167,7 +178,14 @@ class Keeper:
                 except OSError as error:  # a database that cannot be read
                     self._unlisted.append(str(error))
 
-    def _keep(self, ledger: Ledger, files: Iterable[tuple[Agent, SessionFile]], *, at_end: bool) -> Round:
+    def _keep(
+        self,
+        ledger: Ledger,
+        files: Iterable[tuple[Agent, SessionFile]],
+        *,
+        at_end: bool,
+        stamps: Mapping[Path, tuple[int, int]] = MappingProxyType({}),
+    ) -> Round:
         outcome = Round(Counter(), [], self._unlisted, defaultdict(list))
         self._unlisted = []
 
@@ -182,7 +200,7 @@ class Keeper:
         with ExitStack() as stack:
             # Hardly anything of what is read and written here is in cycles: looking for them took an eighth of the time.
             stack.enter_context(only_new_collected())
-            changed, changed_bytes = self._changed_files(ledger, files, outcome)
+            changed, changed_bytes = self._changed_files(ledger, files, outcome, stamps)
             if changed_bytes >= _MUCH_BYTES:
                 stack.enter_context(store_of(ledger).search_later())
             # Commits of several threads go to the log and into the index together.
@@ -192,18 +210,24 @@ class Keeper:
         return outcome
 
     def _changed_files(
-        self, ledger: Ledger, files: Iterable[tuple[Agent, SessionFile]], outcome: Round
+        self,
+        ledger: Ledger,
+        files: Iterable[tuple[Agent, SessionFile]],
+        outcome: Round,
+        stamps: Mapping[Path, tuple[int, int]],
     ) -> tuple[list[tuple[Agent, SessionFile]], int]:
         """The files that are to be read, and about how much is new in them, in bytes; the others are counted."""
         if self._places is None:
-            self._places = {chat.id: place for chat in ledger.list_chats() if (place := place_of(chat)) is not None}
+            with store_of(ledger).snapshot(ChatsToRead(are_all=True)) as snapshot:
+                kept = read_metadata(snapshot.txn, snapshot.tables, snapshot.chat_nos(), PlaceKept)
+            self._places = {chat_id: metadata.place for chat_id, metadata in kept.items()}
             # What somebody deleted does not come back as long as its agent has the file.
             self._deleted = {receipt.id for receipt in ledger.erasures() if receipt.kind == "chat"}
         changed, changed_bytes = list[tuple[Agent, SessionFile]](), 0
         for agent, file in files:
             place = self._places.get(file.chat_id)
             with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: its chat stays
-                stamp = self._seen[file.path] = stamp_of(file.path)
+                stamp = self._seen[file.path] = stamps.get(file.path) or stamp_of(file.path)
                 outcome.changed[agent.name].append(stamp[1])
                 # What grew shortly before the watcher began is live, too.
                 self._changed.setdefault(file.path, time.monotonic() - max(time.time() - stamp[1] / 1e9, 0))
