@@ -136,13 +136,13 @@ class Keeper:
                 at = time.monotonic()
                 if at - looked_at >= _FOLDERS_S:
                     looked_at, before = at, times
-                    times = _times(folders)
-                    is_changed = times != before
+                    times = _times(folders | _beside(live))
+                    is_changed = any(before.get(folder, time_ns) != time_ns for folder, time_ns in times.items())
                     # In a folder that was new just now another one may have come unseen.
                     if is_changed or at - listed_at >= (_ALL_S if is_new else _LIST_S):
                         listed_at, is_new, files = at, is_changed, list(self._files())
                         folders = self._folders(files)
-                        times = _times(folders)
+                        times = _times(folders | _beside(live))
                     if listed_at == at or at - all_at >= _ALL_S:
                         all_at = at
                 is_all = all_at == at
@@ -255,10 +255,16 @@ class Keeper:
         outcome.problems.extend(looked_at.problems)
 
 
+def _beside(live: Iterable[tuple[Agent, SessionFile]]) -> set[Path]:
+    """The folders of sessions that go on, in which subagents begin files: while they have none, nothing else tells of them."""
+    own = {file.path.with_suffix("") for _, file in live}
+    return own | {folder / "subagents" for folder in own}
+
+
 def _times(folders: Iterable[Path]) -> dict[Path, int]:
-    """The times when folders were changed; those that are not there have none."""
-    times: dict[Path, int] = {}
-    for folder in folders:
+    """The times when folders were changed, in ns; 0 for those that are not there."""
+    times = dict.fromkeys(folders, 0)
+    for folder in times:
         with contextlib.suppress(OSError):
             times[folder] = folder.stat().st_mtime_ns
     return times

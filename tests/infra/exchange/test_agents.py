@@ -4,8 +4,9 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from itertools import count, product
 from pathlib import Path
+from threading import Timer
 from typing import Any, Final
 
 import pytest
@@ -36,6 +37,7 @@ from chatledger import Ledger
 from chatledger.domain.chat.lines import bytes_of, value_of
 from chatledger.domain.forms.claude_code import message_in
 from chatledger.domain.forms.reading import items_of, role_of
+from chatledger.infra.exchange.agents import keeping
 from chatledger.infra.exchange.agents.claude_code import line_of
 from chatledger.infra.exchange.agents.every import AGENTS, since_summary, whole_chain
 from chatledger.infra.exchange.agents.following import exported
@@ -158,6 +160,34 @@ def test_a_watcher_lets_what_says_nothing_wait(
     assert as_bytes(lines).startswith(exported_of(ledger, chat_id)), "the last line waits"
     keep(ledger, tmp_path)
     assert exported_of(ledger, chat_id) == as_bytes(lines)
+
+
+def test_a_subagent_that_begins_long_after_its_folder_is_seen(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder had no file when files were listed, so nobody looked at it until they were listed again after ten minutes."""
+    for name, value in {"_LIVE_S": 0.01, "_FOLDERS_S": 0.01, "_ALL_S": 0.05, "_LIST_S": 1e9}.items():
+        monkeypatch.setattr(keeping, name, value)
+    path = claude_file(tmp_path, as_bytes(CLAUDE[:6]))
+    keeper = keeper_of(ledger, tmp_path)
+    folder, listings = path.with_suffix("") / "subagents", count(1)
+
+    def list_files(*names: Any) -> Iterator[Any]:
+        if next(listings) == 2:  # as its folder came; the next one is due a minute later
+            Timer(
+                0.3, (folder / "agent-a1.jsonl").write_bytes, [as_bytes([claude_entry("s1", None, "user", "late")])]
+            ).start()
+        return Keeper._files(keeper, *names)
+
+    def tell(outcome: Round) -> None:
+        if outcome.counts["claude-code", "new"] and not folder.exists():
+            Timer(0.1, folder.mkdir, kwargs={"parents": True}).start()
+        if ledger.search("late"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(keeper, "_files", list_files)
+    with pytest.raises(KeyboardInterrupt):
+        keeper.watch(tell)
 
 
 def test_torn_and_glued_lines_are_kept_and_read(ledger: Ledger, tmp_path: Path) -> None:
