@@ -74,18 +74,32 @@ def log(
     since: str | None = None,
     until: str | None = None,
     before: Position | None = None,
-    after: Position | None = None,
 ) -> LogPage:
-    """Read the last events of the log, or those before or after a position. All filters combine; days are those of UTC."""
+    """Read the last events of the log, or those before a position. All filters combine; days are those of UTC."""
     wanted = _Filter(call, q, chat, topic, actor, lately, since, until)
-    if after is not None:  # for a page that is shown
-        events = list(islice(wanted.events(after, None), _WINDOW))
-        end = events[-1].position if events else after
-        return LogPage(rows=[wanted.row(recorded) for recorded in reversed(events)], position=end, older=None)
     end = call.reader.position if before is None else max(before - 1, 0)
     events, reached = _last_events(wanted, min(end, wanted.last), _ROWS)
     rows = [wanted.row(recorded) for recorded in reversed(events)]
     return LogPage(rows=rows, position=end, older=reached + 1 if reached > wanted.first else None)
+
+
+def log_rows(
+    call: HttpCall,
+    *,
+    after: Position,
+    q: Words = "",
+    chat: str | None = None,
+    topic: str | None = None,
+    actor: str | None = None,
+    lately: Lately = "",
+    since: str | None = None,
+    until: str | None = None,
+) -> LogPage:
+    """Read the events after a position that `log` would show, as rows for a page that is shown."""
+    wanted = _Filter(call, q, chat, topic, actor, lately, since, until)
+    events = list(islice(wanted.events(after, None), _WINDOW))
+    end = events[-1].position if events else after
+    return LogPage(rows=[wanted.row(recorded) for recorded in reversed(events)], position=end, older=None)
 
 
 class _Filter:
@@ -226,5 +240,5 @@ def _last_events(wanted: _Filter, end: int, count: int) -> tuple[list[Recorded],
 
 PAGES: Final = (
     ExplorerPage("/log", log, "log.html", title="Log"),
-    ExplorerPage("/log/rows", log, "log_rows.html"),
+    ExplorerPage("/log/rows", log_rows, "log_rows.html"),
 )
