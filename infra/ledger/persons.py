@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _MOST_MENTIONS: Final = 1000
 _CATCH_UP_S: Final = 30.0
 _COPIES: Final = "copies that were made otherwise than by 'chatledger backup'"
-_NAMES: Final = "the user's name in chats of others, listed under mentions"
+_NAMES: Final = "the user's name in chats of others, which a report lists as mentions"
 _VALUES: Final = (
     "who wrote to threads, states, items and holds of others: in the history of {:,} of them the user is named"
 )

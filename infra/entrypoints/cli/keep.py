@@ -214,7 +214,9 @@ def _tell(settings: GlobalOptions, outcome: Round, sources: list[AgentFiles]) ->
             if counts["sessions"]:
                 print_text(f"{source.agent.name}  {count(counts['sessions'], 'session')}, {new or 'nothing new'}")
         if not outcome.counts:
-            print_text("No transcripts of coding agents are here.")
+            print_text(
+                "No transcripts of coding agents are here; --root takes a home, the folder that has .claude or .codex."
+            )
         _tell_deletions(outcome)
 
 
@@ -280,7 +282,9 @@ def _only_watcher(location: str) -> Generator[None]:
 @click.argument("text", metavar="[TEXT]...", nargs=-1)
 @click.option("--here", is_flag=True, help="Only of this folder, and those below it.")
 @click.option("--agent", "name", type=_agents, help="Only of this agent.")
-@click.option("--since", callback=_since, metavar="TIME", help="Only those that went on at this time or later.")
+@click.option(
+    "--since", callback=_since, metavar="TIME", help="Only those whose file was kept or changed at this time or later."
+)
 @click.option("--all", "are_all", is_flag=True, help="Also those of subagents.")
 @ledger_options
 def sessions_command(

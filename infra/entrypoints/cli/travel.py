@@ -2,6 +2,8 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -65,8 +67,10 @@ def add_command(settings: GlobalOptions, *, name: str, other: str, own_name: str
     """
     location = other if "://" in other else str(absolute_path(other))
     with ledger_at(settings, create=True, is_whole=True) as ledger:
+        before = {each.name: each.location for each in ledger.remotes()}.get(name, location)
         remote = ledger.add_remote(name, location, own_name=own_name, key_env=key_env)
-    settings.answer(fields_of(remote), f"{escaped(name)} is {escaped(other)}.")
+    was = "" if before == location else f"; it was {escaped(before)}"
+    settings.answer(fields_of(remote), f"{escaped(name)} is {escaped(other)}{was}.")
 
 
 @remote_command.command("list")
@@ -166,8 +170,13 @@ def _both(
     from ...exchange.remote import open_remote
 
     with ledger_at(settings, create=create, is_whole=True) as here:
-        named = [remote for remote in here.remotes() if remote.name == other]
-        remote = named[0] if named else Remote(name=_name_of(other), location=other)
+        remotes = {remote.name: remote for remote in here.remotes()}
+        # A name that was mistyped would be a folder, in which a push makes a ledger.
+        near = get_close_matches(other, remotes, n=1) if "/" not in other and not Path(other).exists() else []
+        if other not in remotes and near:
+            msg = f"there is no remote {other!r}; did you mean {near[0]!r}? A folder of that name is './{other}'"
+            raise click.UsageError(msg, click.get_current_context())
+        remote = remotes.get(other) or Remote(name=_name_of(other), location=other)
         if makes and is_bundle(remote.location):
             msg = "a bundle is only pulled from: 'chatledger bundle create' makes one"
             raise click.UsageError(msg, click.get_current_context())

@@ -214,6 +214,8 @@ def test_other_ledgers_have_names(file: SqliteFile, tmp_path: Path) -> None:
     with chatledger.open(file.location) as here, chatledger.open(other) as there:
         here.append("a", [user("here")])
         there.append("a", [user("there")])
+    for verb in ("sync", "push", "pull"):
+        assert "did you mean 'home'?" in fails(2, verb, "hom", at=other)
     assert run("sync", "home", at=other).exit_code == 0
     for ledger in (file.location, other):
         with chatledger.open(ledger) as opened:
@@ -230,6 +232,8 @@ def test_other_ledgers_have_names(file: SqliteFile, tmp_path: Path) -> None:
     )
     assert "only pulled from" in fails(2, *place, "push", str(bundle))
     assert "secret" in fails(1, *place, "remote", "add", "x", "nats://ada:pw@host/office")
+    moved = run("remote", "add", "home", "sqlite:///moved.db", at=other).stdout
+    assert moved == f"home is sqlite:///moved.db; it was {file.location}.\n"
     assert ask("remote", "remove", "home", at=other) == {"removed": True}
     assert ask("remote", "remove", "home", at=other) == {"removed": False}
     assert "no ledger" in fails(1, *place, "pull", "home")
