@@ -60,7 +60,7 @@ def sums_under(read: Callable[[bytes], Iterable[tuple[bytes, bytes]]], under: Se
     if not under:
         return {"": _digest(read(b""))}
     sums: dict[str, str] = {}
-    for place in under:
+    for place in dict.fromkeys(under):
         if place:
             sums.update((bucket.hex(), total.hex()[:_DIGITS]) for bucket, total in read(bytes.fromhex(place)))
         else:

@@ -31,7 +31,7 @@ from chatledger.domain.legal_hold import LegalHold
 from chatledger.domain.limits import sought_id
 from chatledger.domain.proof.bundle import ChatEntry
 from chatledger.domain.proof.head_sums import bucket_sums, rows_below, sums_under
-from chatledger.domain.values import RedactionCause
+from chatledger.domain.values import Redaction
 from chatledger.domain.wire import Value
 from chatledger.projections.chat.reader import IndexedChat, read_heads
 
@@ -43,7 +43,7 @@ from .holds import HoldMethods, take_holds
 from .interchange import InterchangeMethods, Tail, exported_tail
 from .port import store_of
 from .proof import tree_of
-from .redactions import copies_left, redact_as_originals, redact_messages
+from .redactions import copies_left, redact_alike, redact_copies
 
 Heads = dict[str, tuple[int, str]]
 """By the ids of chats the version and the hash of the last event."""
@@ -68,8 +68,8 @@ class PulledChat(Value, frozen=True, kw_only=True):
         events: How many events of the other ledger were written here as they are.
         messages: How many messages are new here.
         branches: The branches that tell what the other ledger goes on with.
-        copies: By their chats the copies that only this ledger has, by a fork or a merge, of messages that were redacted there: they
-            were redacted too.
+        copies: Copies of messages that were redacted there, each with its chat: only this ledger had them, by a fork or a merge, and
+            they were redacted too.
         tip: The hash of the last event that the other ledger has of it, in hexadecimal digits; empty where it has none.
         why: Why it is held or was refused.
     """
@@ -79,7 +79,7 @@ class PulledChat(Value, frozen=True, kw_only=True):
     events: int = 0
     messages: int = 0
     branches: tuple[str, ...] = ()
-    copies: dict[str, list[str]] = msgspec.field(default_factory=dict[str, list[str]])
+    copies: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     tip: str = ""
     why: str | None = None
 
@@ -113,7 +113,7 @@ class TakenChat(Value, frozen=True, kw_only=True):
     Args:
         chat_id: The chat.
         events, messages: How many of them are new.
-        copies: Copies, by their chats, of messages that lost their content by it; they have theirs still.
+        copies: Copies of messages that lost their content by it, each with its chat; they have theirs still.
         why: Why nothing of it was taken in; None where it was.
         is_held: Whether it was not because of a legal hold.
     """
@@ -121,7 +121,7 @@ class TakenChat(Value, frozen=True, kw_only=True):
     chat_id: str
     events: int = 0
     messages: int = 0
-    copies: dict[str, list[str]] = msgspec.field(default_factory=dict[str, list[str]])
+    copies: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     why: str | None = None
     is_held: bool = False
 
@@ -263,7 +263,7 @@ class LedgerPeer:
     def heads(self, chat_ids: Sequence[str], buckets: Sequence[str] = ()) -> Heads:
         """Return the version and the hash of the last event of some chats, and of those of some buckets of the tree of sums."""
         heads: Heads = {}
-        for chat_id in (sought_id(each, "chat_id") for each in chat_ids):
+        for chat_id in (sought_id(each, "chat_id") for each in dict.fromkeys(chat_ids)):
             with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
                 record = snapshot.chat(chat_id).record
                 if record is not None:
@@ -271,7 +271,8 @@ class LedgerPeer:
         if buckets:
             with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
                 txn, tables = snapshot.txn, snapshot.tables
-                chat_nos = [chat_no for each in buckets for chat_no in tables.chats_in(txn, bytes.fromhex(each))]
+                places = map(bytes.fromhex, dict.fromkeys(buckets))
+                chat_nos = list(dict.fromkeys(chat_no for place in places for chat_no in tables.chats_in(txn, place)))
                 if self._store.user_id is not None:
                     shown = set(snapshot.chat_nos())
                     chat_nos = [chat_no for chat_no in chat_nos if chat_no in shown]
@@ -405,25 +406,20 @@ class LedgerPeer:
 
     def redact_copies(self, message_ids: Sequence[str]) -> list[str]:
         """Redact copies of messages that are redacted, as those are. Returns those that were."""
-        return redact_as_originals(self._store, message_ids)
+        return redact_copies(self._store, message_ids)
 
     def _redact_as(self, theirs: ImportedChat) -> list[str]:
         """Redact the messages that were redacted there. Returns those that were not here."""
-        kept: dict[str, Any] = {}
-        by_reason: dict[tuple[str | None, RedactionCause], list[str]] = {}
+        patterns: dict[str, tuple[Redaction, Any]] = {}
         with self._store.snapshot(ChatsToRead(theirs.id)) as snapshot:
             chat = snapshot.chat(theirs.id)
             for message in theirs.messages:
                 redaction = redaction_in(message.notes)
                 ours = None if redaction is None else chat.message(message.id)
                 if redaction is not None and ours is not None and ours.redacted is None:
-                    kept[message.id] = message.data
-                    by_reason.setdefault((redaction.reason, redaction.cause), []).append(message.id)
-        for (reason, cause), ids in by_reason.items():
-            redact_messages(
-                self._store, ids, lambda message: kept.get(message.id), reason=reason, cause=cause, copies=False
-            )
-        return list(kept)
+                    patterns[message.id] = redaction, message.data
+        redact_alike(self._store, patterns)
+        return list(patterns)
 
 
 def _ended(tombstone: Tombstone) -> int:

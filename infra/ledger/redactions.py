@@ -1,7 +1,7 @@
 """Redaction: the content of messages is taken out of the log, and of all that is derived from it."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, cast
@@ -14,7 +14,7 @@ from chatledger.domain.forms.items import REDACTED
 from chatledger.domain.holds import decide_forget_hold, hold_key
 from chatledger.domain.legal_hold import HoldKind
 from chatledger.domain.limits import check_flag, sought_id
-from chatledger.domain.values import Message, RedactionCause
+from chatledger.domain.values import Message, Redaction, RedactionCause
 from chatledger.domain.versioned.events import VersionsDeleted
 from chatledger.domain.wire import Value
 from chatledger.projections.chat.reader import IndexedChat, chat_at
@@ -23,7 +23,7 @@ from chatledger.projections.log.stream_trees import content_slots
 
 from ..log.envelope import acting
 from ..store.commands import ChatsToRead
-from .port import LedgerPart, LedgerSnapshot, StorePort
+from .port import LedgerPart, StorePort
 
 Keep = str | Callable[[Message], Any] | None
 """Content in the place of a message's own: a text, or what a function makes of the message; None for nothing."""
@@ -220,48 +220,66 @@ def _by_chat(store: StorePort, message_ids: Sequence[str]) -> dict[str, list[str
     return ids_by_chat
 
 
-def copies_left(store: StorePort, message_ids: Sequence[str]) -> dict[str, list[str]]:
-    """Return the copies of messages, and the copies of these, that have their content still, by their chats."""
-    left: dict[str, list[str]] = {}
-    reached, originals = set(message_ids), {"": list(message_ids)}
+def copies_left(store: StorePort, message_ids: Sequence[str]) -> dict[str, str]:
+    """Return the copies of messages, and the copies of these, that have their content still, each with its chat."""
+    left: dict[str, str] = {}
+    reached = set(message_ids)
+    originals = {"": list(message_ids)} if message_ids else {}
     while originals:
         copies = _copies(store, originals)
         originals = {}
         for chat_id, ids in copies.items():
             with store.snapshot(ChatsToRead(chat_id)) as snapshot:
                 messages = [snapshot.chat(chat_id).message(each) for each in ids if each not in reached]
-            if new := [message.id for message in messages if message is not None and message.redacted is None]:
-                left.setdefault(chat_id, []).extend(new)
-                reached.update(new)
-                originals[chat_id] = new
+            unredacted = [message.id for message in messages if message is not None and message.redacted is None]
+            if unredacted:
+                left |= dict.fromkeys(unredacted, chat_id)
+                reached.update(unredacted)
+                originals[chat_id] = unredacted
     return left
 
 
-def redact_as_originals(store: StorePort, message_ids: Sequence[str]) -> list[str]:
-    """Redact copies of messages that are redacted, as those are; those that cannot be stay. Returns the others."""
+def redact_alike(store: StorePort, patterns: Mapping[str, tuple[Redaction, Any]]) -> list[str]:
+    """
+    Redact messages of one chat as others were: each for the same reason, and with the same in the place of its content.
+
+    Raises `HeldError`. Returns those that were not redacted before.
+    """
+    by_reason: dict[tuple[str | None, RedactionCause], list[str]] = {}
+    for message_id, (redaction, _) in patterns.items():
+        by_reason.setdefault((redaction.reason, redaction.cause), []).append(message_id)
     redacted: list[str] = []
-    for message_id in message_ids:
-        with store.snapshot() as snapshot:
-            copied = _message_in(snapshot, message_id)
-            original = (
-                None if copied is None or copied.copied_from is None else _message_in(snapshot, copied.copied_from)
-            )
-        why = None if original is None else original.redacted
-        if original is not None and why is not None:
-            with suppress(HeldError, AccessDeniedError):
-                redacted += redact_messages(
-                    store, [message_id], partial(_data_of, original), reason=why.reason, cause=why.cause, copies=False
-                ).message_ids
+    for (reason, cause), ids in by_reason.items():
+        redacted += redact_messages(
+            store, ids, lambda message: patterns[message.id][1], reason=reason, cause=cause, copies=False
+        ).message_ids
     return redacted
 
 
-def _data_of(original: Message, _: Message) -> Any:
-    return original.data
-
-
-def _message_in(snapshot: LedgerSnapshot, message_id: str) -> Message | None:
-    located = snapshot.find(message_id)
-    return None if located is None else located[0].message(message_id)
+def redact_copies(store: StorePort, message_ids: Sequence[str]) -> list[str]:
+    """Redact copies of messages that are redacted, as those are; those that cannot be stay. Returns the others."""
+    patterns: dict[str, dict[str, tuple[Redaction, Any]]] = {}
+    with store.snapshot() as snapshot:
+        for message_id in dict.fromkeys(message_ids):
+            located = snapshot.find(message_id)
+            chat_id = None if located is None else located[0].chat_id
+            message = None if located is None else located[0].message(message_id)
+            # The copy of a copy is as what that was made of.
+            while message is not None and message.redacted is None:
+                located = None if message.copied_from is None else snapshot.find(message.copied_from)
+                message = None if located is None else located[0].message(message.copied_from or "")
+            if (
+                chat_id is not None
+                and message is not None
+                and message.redacted is not None
+                and message.id != message_id
+            ):
+                patterns.setdefault(chat_id, {})[message_id] = message.redacted, message.data
+    redacted: list[str] = []
+    for of_chat in patterns.values():
+        with suppress(HeldError, AccessDeniedError):
+            redacted += redact_alike(store, of_chat)
+    return redacted
 
 
 def _copies(store: StorePort, ids_by_chat: dict[str, list[str]]) -> dict[str, list[str]]:

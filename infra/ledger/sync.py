@@ -166,7 +166,7 @@ class _Merge(NamedTuple):
 
     @classmethod
     def of(cls, theirs: tuple[int, str] | None, ours: tuple[int, str] | None) -> "_Merge | None":
-        """The one that two heads would make; None where one of them is missing."""
+        """Return the merge of two heads; None where one of them is missing."""
         return None if theirs is None or ours is None else cls(theirs[0], theirs[1][:_DIGITS], ours[1][:_DIGITS])
 
 
@@ -184,11 +184,11 @@ class _Travel:
     def go(self, chat_ids: Sequence[str] | None, progress: Progress, *, dry_run: bool) -> PullReport:
         """Bring what is lacking."""
         theirs, ours = self._heads(chat_ids)
-        unlike = {chat_id: self._merges.get(chat_id) for chat_id in sorted(theirs.keys() | ours.keys())}
-        for chat_id, merged in list(unlike.items()):
-            is_as_merged = merged is not None and merged == _Merge.of(theirs.get(chat_id), ours.get(chat_id))
-            if is_as_merged or theirs.get(chat_id) == ours.get(chat_id):
-                del unlike[chat_id]
+        unlike: dict[str, _Merge | None] = {}
+        for chat_id in sorted(each for each in theirs.keys() | ours.keys() if theirs.get(each) != ours.get(each)):
+            merged = self._merges.get(chat_id)
+            if merged is None or merged != _Merge.of(theirs.get(chat_id), ours.get(chat_id)):
+                unlike[chat_id] = merged
         differing: dict[str, _Difference] = {}
         waiting: dict[str, _Difference] = {}
         pulled: list[PulledChat] = []
@@ -309,24 +309,17 @@ class _Travel:
 
     def _without_copies(self, pulled: list[PulledChat]) -> list[PulledChat]:
         """Redact what copies messages that were redacted, unless the other ledger has it too: there somebody let it stay."""
-        copies = {chat_id: ids for chat in pulled for chat_id, ids in chat.copies.items()}
+        copies = {message_id: chat_id for chat in pulled for message_id, chat_id in chat.copies.items()}
         if not copies:
             return pulled
         theirs = set[str]()
-        for chat_id in self._source.heads([*copies]):
+        for chat_id in self._source.heads([*dict.fromkeys(copies.values())]):
             with suppress(ChatNotFoundError):  # deleted meanwhile
                 theirs.update(message.id for message in self._source.export_chat(chat_id).messages)
-        own = [each for ids in copies.values() for each in ids if each not in theirs]
+        own = [message_id for message_id in copies if message_id not in theirs]
         redacted = set(self._target.redact_copies(own) if own else ())
         return [
-            msgspec.structs.replace(
-                chat,
-                copies={
-                    chat_id: gone
-                    for chat_id, ids in chat.copies.items()
-                    if (gone := [each for each in ids if each in redacted])
-                },
-            )
+            msgspec.structs.replace(chat, copies={each: chat.copies[each] for each in chat.copies if each in redacted})
             for chat in pulled
         ]
 

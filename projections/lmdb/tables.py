@@ -92,7 +92,7 @@ class Tables:
     def move_head(
         self, txn: Transaction, chat_id: str, chat_no: int, before: StreamHead | None, head: StreamHead | None
     ) -> None:
-        """Take note of the last event of a chat, in place of the one before: None for one that begins, or that is deleted."""
+        """Put the last event of a chat into the sums, in place of the one before; None before it begins, and after it is deleted."""
         bucket = bucket_of(chat_id)
         total = moved(stored_row(txn, self.head_sums, bucket) or b"", chat_id, before, head)
         if total:

@@ -29,13 +29,13 @@ from ...exchange.agents.following import exported, place_now, place_of, stamp_of
 from ...exchange.agents.keeping import AgentFiles, Keeper, Round
 from ...exchange.agents.redaction import kinds_in, without_keys
 from ...ledger.drafts import new_id
-from ...ledger.environment import is_on_nats, keys_given, login_for, require_ledger
+from ...ledger.environment import KEY_ENV, is_on_nats, keys_given, login_for, require_ledger
 from ...ledger.expiry import time_of_text
 from ...ledger.history import MessageHistory
 from ...ledger.ledger import Ledger
 from ...ledger.open import open as open_ledger
 from ...operating_system import lock_file, replace, write_private
-from .keep_service import install, service_of, uninstall
+from .keep_service import UNIT, install, service_of, uninstall
 from .lookup import is_of_folder
 from .options import KEEP_ENV, GlobalOptions, kept_location, ledger_options, parsed, require_server
 from .output import column, count, print_error, print_json, print_json_list, print_lines, print_note, print_text, table
@@ -172,6 +172,13 @@ def _change_service(settings: GlobalOptions, change: str, arguments: list[str], 
     user = [] if settings.user_id is None else ["--as-user", settings.user_id]
     location = kept_location(settings)
     environ = {**os.environ, KEEP_ENV: location if "://" in location else str(Path(location).absolute())}
+    if change == "install" and environ.get(KEY_ENV):
+        # It would keep what is said in clear, or not open the ledger.
+        msg = (
+            f"{KEY_ENV} is set, and a service that is installed does not get it, as its file would hold the key; nothing was "
+            f"written. Give it to the service, as by 'systemctl --user edit --force {UNIT}', and install with {KEY_ENV} unset"
+        )
+        raise ConfigurationError(msg)
     service = service_of(["keep", "--watch", *arguments, *user], environ)
     (install if change == "install" else uninstall)(service, is_dry=is_dry)
 

@@ -12,12 +12,11 @@ from typing import Final, NamedTuple
 
 from chatledger.domain.errors import ConfigurationError
 
-from ...ledger.environment import KEY_ENV
 from ...operating_system import write_private
 from .options import KEEP_ENV
 from .output import print_note, print_text
 
-_UNIT, _LABEL = "chatledger-keep.service", "chatledger.keep"
+UNIT, _LABEL = "chatledger-keep.service", "chatledger.keep"
 _OURS: Final = "chatledger keep wrote this file, to be installed; to uninstall it removes it, and these folders: "
 _CARRIED: Final = (
     "CLAUDE_CONFIG_DIR",
@@ -55,15 +54,8 @@ def service_of(arguments: Sequence[str], environ: Mapping[str, str]) -> LoginSer
     Return the service that runs `chatledger` with arguments and the variables that matter of an environment.
 
     Raises:
-        ConfigurationError: On this system there is none, or there is a key that it would not get.
+        ConfigurationError: On this system there is none.
     """
-    if environ.get(KEY_ENV):
-        # It would keep what is said in clear, or not open the ledger.
-        msg = (
-            f"{KEY_ENV} is set, and a service that is installed does not get it, as its file would hold the key; nothing was "
-            f"written. Give it to the service, as by 'systemctl --user edit --force {_UNIT}', and install with {KEY_ENV} unset"
-        )
-        raise ConfigurationError(msg)
     command = [sys.executable, "-m", "chatledger", *arguments]
     carried = {name: environ[name] for name in (KEEP_ENV, *_CARRIED) if environ.get(name)}
     if sys.platform == "darwin":
@@ -96,9 +88,9 @@ def systemd_unit(command: Sequence[str], environ: Mapping[str, str], config: Pat
     ]
     folder = config / "systemd" / "user"
     control = ("systemctl", "--user")
-    start = ((*control, "daemon-reload"), (*control, "restart", _UNIT))
-    link = folder / "default.target.wants" / _UNIT
-    return LoginService(folder / _UNIT, "\n".join(lines), link, start, (*control, "stop", _UNIT))
+    start = ((*control, "daemon-reload"), (*control, "restart", UNIT))
+    link = folder / "default.target.wants" / UNIT
+    return LoginService(folder / UNIT, "\n".join(lines), link, start, (*control, "stop", UNIT))
 
 
 def _quoted(text: str) -> str:

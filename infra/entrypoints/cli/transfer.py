@@ -160,15 +160,15 @@ class _FileImport:
         """Keep the transcript of a coding agent, byte for byte, as 'chatledger keep' does."""
         before = ledger.get_chat(file.chat_id)
         place = None if before is None else place_of(before)
-        keeping = FileKeeping(ledger, agent, self.user_id or getpass.getuser()).keep(file, place, at_end=True)
-        for problem in keeping.problems:
+        outcome = FileKeeping(ledger, agent, self.user_id or getpass.getuser()).keep(file, place, at_end=True)
+        for problem in outcome.problems:
             print_note(self._shown(problem))
         after = ledger.get_chat(file.chat_id)
-        self.counts["new" if keeping.is_new else "changed" if keeping.lines else "unchanged"] += 1
+        self.counts["new" if outcome.is_new else "changed" if outcome.lines else "unchanged"] += 1
         counts = [0 if chat is None else chat.message_count for chat in (before, after)]
         branches = [0 if chat is None else chat.branch_count for chat in (before, after)]
         self.counts.update(messages_added=counts[1] - counts[0], branches_added=branches[1] - branches[0])
-        self.counts["problems"] += len(keeping.problems)
+        self.counts["problems"] += len(outcome.problems)
 
     def _chats(self, ledger: Ledger, contents: Iterable[Exported]) -> Iterator[ImportedChat]:
         """Yield the chats of a file with their owners; what else is in it is taken in on the way."""

@@ -209,6 +209,6 @@ def print_pull(way: str, pulled: "PullReport") -> None:
             *([count(chat.events, "event")] if chat.events else []),
             *([count(chat.messages, "message")] if chat.messages else []),
             *([f"in {', '.join(chat.branches)}"] if chat.branches else []),
-            *([f"{count(sum(map(len, chat.copies.values())), 'copy', 'copies')} redacted"] if chat.copies else []),
+            *([f"{count(len(chat.copies), 'copy', 'copies')} redacted"] if chat.copies else []),
         ]
         print_text(escaped(f"  {chat.chat_id}: {', '.join(parts)}{f': {chat.why}' if chat.why else ''}"))

@@ -49,3 +49,15 @@ def test_a_sum_that_was_moved_is_that_of_what_there_is(edits: list[tuple[str, tu
         if head is not None:
             heads[chat_id] = head
     assert {bucket: total for bucket, total in sums.items() if total} == bucket_sums(heads)
+
+
+def test_a_place_that_is_asked_for_again_and_again_is_read_once() -> None:
+    """A request of a megabyte would have all sums read 300,000 times."""
+    places: list[bytes] = []
+
+    def read(first: bytes) -> list[tuple[bytes, bytes]]:
+        places.append(first)
+        return []
+
+    sums_under(read, ["", "a3", "", "a3", ""])
+    assert places == [b"", b"\xa3"]

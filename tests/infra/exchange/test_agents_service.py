@@ -59,6 +59,11 @@ def test_a_service_that_would_not_have_the_key_is_not_installed(home: Path, monk
     assert refused.exit_code == 1
     assert "CHATLEDGER_ENCRYPTION_KEY is set" in refused.stderr
     assert tree(home) == before
+    monkeypatch.delenv("CHATLEDGER_ENCRYPTION_KEY")
+    assert run(*ODD, "--install").exit_code == 0
+    monkeypatch.setenv("CHATLEDGER_ENCRYPTION_KEY", "a key")
+    assert run(*ODD, "--uninstall").exit_code == 0, "which needs none"
+    assert tree(home) == before
 
 
 @on_linux

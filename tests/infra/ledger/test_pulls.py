@@ -462,13 +462,30 @@ def test_copies_that_only_this_ledger_made_are_redacted_too(
         assert first.text == "Where?"
         assert second.redacted is not None
         assert (second.redacted.reason, second.data) == ("a request", None)
-    copies = {"own": [office.get_messages("own")[1].id], "own of own": [office.get_messages("own of own")[1].id]}
+    copies = {office.get_messages(chat_id)[1].id: chat_id for chat_id in ("own", "own of own")}
     assert [chat.copies for chat in pulled.chats] == [copies]
     assert [message.text for message in office.get_messages("both")] == ["Where?", "Lisbon."], (
         "as the laptop let it stay"
     )
     assert office.pull(laptop, name="laptop").chats == ()
     office.verify()
+
+
+def test_copies_in_one_chat_of_what_was_redacted_in_several_steps(
+    laptop: Ledger, office: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the last step took the place of the others, which kept what was redacted."""
+    office.fork_chat("trip", "m2", new_chat_id="own", user_id="ada")
+    laptop.redact("m1", reason="first")
+    laptop.redact("m2", reason="second", keep="[taken out]")
+    monkeypatch.setattr(sync, "EVENTS_TOGETHER", 1)
+    (pulled,) = office.pull(laptop, name="laptop").chats
+    copies = office.get_messages("own")
+    assert pulled.copies == {message.id: "own" for message in copies}
+    assert [(message.data, message.redacted and message.redacted.reason) for message in copies] == [
+        (None, "first"),
+        ("[taken out]", "second"),
+    ]
 
 
 def test_a_copy_that_is_held_stays(laptop: Ledger, office: Ledger) -> None:
