@@ -481,7 +481,11 @@ class VersionedWriter(IndexedVersioned):
         messages = self._messages.all_messages()
         for line in body.lines:
             self._drop_line(line)
+        parents = dict[tuple[str, str], None]()
         for line, version_id in body.versions:
+            version = self.version(line, version_id)
+            if version is not None and version.parent is not None:
+                parents[line, version.parent] = None
             self._drop_writes(line, version_id, kept=())
             self._drop_version(line, version_id)
             line_no = self.line_no(line)
@@ -489,6 +493,11 @@ class VersionedWriter(IndexedVersioned):
                 # Without the source of a copy, versions of it were awaited that were there: nobody awaits them any more.
                 awaited = rows.numbered_key(self._need_no(), rows.AWAITED, line_no)
                 self._txn.delete(awaited + version_id.encode(), db=self._tables.versioned)
+        for line, parent in parents:
+            # A log without the source of a copy never had those that awaited it.
+            if self.is_awaited(line, parent) and all(each.parent != parent for each in self.versions(line)):
+                awaited = rows.numbered_key(self._need_no(), rows.AWAITED, self._need_line(line))
+                self._txn.delete(awaited + parent.encode(), db=self._tables.versioned)
         for skeleton in body.skeletons:
             self._strip(skeleton)
         for line in dict.fromkeys(skeleton.line for skeleton in body.skeletons if not skeleton.channels):

@@ -502,3 +502,18 @@ def test_what_is_put_and_copied_while_a_copy_is_released_outlives_the_source(
     assert {"copy", "copy of it"} == set(released)
     check_steps(threads, "copy of it", 6)
     assert edited(3) == values_of(threads.get("copy", ""))["text"]
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_of_a_copy_nobody_awaits_what_only_removed_checkpoints_named(threads: Threads, others: int) -> None:
+    """A rebuild, for which the events of the source are gone, has no note of it; the live index kept it."""
+    put(threads, "source", "02", {"other": "b"}, parent_id="01")
+    for number in range(others):
+        put(threads, "source", f"03-{number}", {"other": "c"}, parent_id="01")
+    threads.copy("source", "copy")
+    threads.remove("copy", lambda _: Removal([("", "02")], []), reason="pruned")
+    threads.delete("source")
+    threads.ledger.wait_erased()
+    threads.ledger.verify()
+    with threads.reading("copy") as thread:
+        assert thread.is_awaited("", "01") is bool(others)
